@@ -1,0 +1,184 @@
+//! Softmax of a few vectors over a large bank, in one pass over the bank: the logits are never all in memory.
+
+use crate::gemm::{Left, Rows, outer, panel_width, rows_block};
+use crate::level::at_level;
+use crate::memory::{Ptr, Scratch, parallel};
+use crate::simd::{MAX_ROWS, Simd, padded};
+
+/// Bank rows whose logits are in memory at once, per thread.
+const BLOCK: usize = 256;
+
+/// What a loss over a bank needs; see [`bank_softmax`].
+pub struct BankSoftmax {
+    /// `log sum_k exp(v . m_k / tau)` for each vector.
+    pub log_sum_exp: Vec<f64>,
+    /// `sum_k softmax_k m_k` for each vector, `[b, d]`.
+    pub expectation: Vec<f32>,
+}
+
+/// The log-sum-exp of `v . m_k / tau` over all rows `m_k` of the bank, and the bank's mean under that softmax.
+///
+/// `v` is `[b, d]` and `bank` `[n, d]`, row by row. The gradient of the first quantity by `v` is the second over `tau`.
+/// The same bits come out whatever the number of threads.
+pub fn bank_softmax(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax {
+    assert!(d > 0 && v.len().is_multiple_of(d) && bank.len().is_multiple_of(d), "rows of {d} values");
+    assert!(!bank.is_empty(), "an empty bank has no softmax");
+    at_level!(S => softmax::<S>(v, bank, d, tau))
+}
+
+/// Running maximum, sum and weighted sum of one unit, as one block of scratch: `[bp]`, `[bp]`, `[bp][dp]`.
+#[derive(Clone, Copy)]
+struct Layout {
+    bp: usize,
+    d: usize,
+    dp: usize,
+}
+
+impl Layout {
+    fn len(&self) -> usize {
+        self.bp * (2 + self.dp)
+    }
+}
+
+fn softmax<S: Simd>(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax {
+    let (b, n) = (v.len() / d, bank.len() / d);
+    let width = panel_width::<S>();
+    let layout = Layout { bp: b.next_multiple_of(width), d, dp: padded::<S>(d) };
+    // v / tau in packed panels [bp / width][d][width]
+    let mut packed = Scratch::zeroed(layout.bp * d);
+    for (i, row) in v.chunks_exact(d).enumerate() {
+        for (j, x) in row.iter().enumerate() {
+            packed.as_mut()[(i / width * d + j) * width + i % width] = x / tau;
+        }
+    }
+    // at most 64 units, whole blocks each
+    let unit = n.div_ceil(64).next_multiple_of(BLOCK).max(8 * BLOCK);
+    let units = n.div_ceil(unit);
+    let parts = Scratch::new(units * layout.len());
+    let part = parts.ptr();
+    parallel(units, |u| {
+        let rows = &bank[u * unit * d..((u + 1) * unit * d).min(bank.len())];
+        // SAFETY: a unit writes its own part, and the packed vectors have `bp` columns of `d` values.
+        unsafe { one_unit::<S>(rows, packed.as_ref(), layout, part.at(u * layout.len())) }
+    });
+    let mut out = BankSoftmax { log_sum_exp: vec![0.0; b], expectation: vec![0.0; b * d] };
+    let (lse, expectation) = (out.log_sum_exp.as_mut_ptr() as *mut f32, Ptr(out.expectation.as_mut_ptr()));
+    let lse = Ptr(lse);
+    parallel(b, |i| {
+        let part = |u: usize, at: usize| parts.as_ref()[u * layout.len() + at];
+        let top = (0..units).map(|u| part(u, i)).fold(f32::NEG_INFINITY, f32::max);
+        let weight: Vec<f64> = (0..units).map(|u| f64::from(part(u, i) - top).exp()).collect();
+        let sum: f64 = (0..units).map(|u| weight[u] * f64::from(part(u, layout.bp + i))).sum();
+        // SAFETY: `i < b` writes its own number and its own row.
+        unsafe { *(lse.at(0) as *mut f64).add(i) = f64::from(top) + sum.ln() };
+        for j in 0..d {
+            let at = 2 * layout.bp + i * layout.dp + j;
+            let mean: f64 = (0..units).map(|u| weight[u] * f64::from(part(u, at))).sum();
+            // SAFETY: as above.
+            unsafe { *expectation.at(i * d + j) = (mean / sum) as f32 };
+        }
+    });
+    out
+}
+
+/// Maximum, sum and weighted sum over some rows of the bank.
+///
+/// Safety: `out` has `layout.len()` values, `packed` `bp` columns of `d` values.
+unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *mut f32) {
+    let Layout { bp, d, dp } = layout;
+    unsafe {
+        let (top, sum, weighted) = (out, out.add(bp), out.add(2 * bp));
+        std::ptr::write_bytes(out, 0, layout.len());
+        for i in 0..bp {
+            *top.add(i) = f32::NEG_INFINITY;
+        }
+        let logits = Scratch::new(BLOCK * bp);
+        let logits = logits.ptr().0;
+        let mut copy = (d != dp).then(|| Scratch::zeroed(BLOCK * dp));
+        for rows in bank.chunks(BLOCK * d) {
+            let n = rows.len() / d;
+            block_logits::<S>(rows, packed, layout, logits);
+            block_softmax::<S>(n, layout, logits, top, sum, weighted);
+            // the sum of outer products reads whole vectors: rows that end between vectors are copied first
+            let right = match &mut copy {
+                Some(copy) => {
+                    for (to, from) in copy.as_mut().chunks_exact_mut(dp).zip(rows.chunks_exact(d)) {
+                        to[..d].copy_from_slice(from);
+                    }
+                    copy.ptr().0 as *const f32
+                }
+                None => rows.as_ptr(),
+            };
+            outer::<S>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp));
+        }
+    }
+}
+
+/// `logits[row][i] = row . v_i / tau`.
+unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, logits: *mut f32) {
+    let (Layout { bp, d, .. }, n, width) = (layout, rows.len() / layout.d, panel_width::<S>());
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                for column in (0..bp).step_by(width) {
+                    for first in (0..n).step_by(S::ROWS) {
+                        let count = S::ROWS.min(n - first);
+                        let mut left = Left { row: [rows.as_ptr(); MAX_ROWS], segments: 1, stride: 0, len: d };
+                        let mut to = [logits; MAX_ROWS];
+                        for r in 0..count {
+                            left.row[r] = rows.as_ptr().add((first + r) * d);
+                            to[r] = logits.add((first + r) * bp + column);
+                        }
+                        rows_block::<S>(&left, packed.as_ptr().add(column * d), width, &to, count, width);
+                    }
+                }
+            },
+        )
+    }
+}
+
+/// Turns logits into exponentials relative to the new maximum, and rescales what was summed under the old one.
+unsafe fn block_softmax<S: Simd>(
+    n: usize,
+    layout: Layout,
+    logits: *mut f32,
+    top: *mut f32,
+    sum: *mut f32,
+    weighted: *mut f32,
+) {
+    let Layout { bp, dp, .. } = layout;
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                for column in (0..bp).step_by(S::LANES) {
+                    let old = S::load(top.add(column));
+                    let mut new = old;
+                    for r in 0..n {
+                        new = S::max(new, S::load(logits.add(r * bp + column)));
+                    }
+                    let shrink = S::exp(S::sub(old, new));
+                    let mut total = S::mul(shrink, S::load(sum.add(column)));
+                    for r in 0..n {
+                        let p = logits.add(r * bp + column);
+                        let e = S::exp(S::sub(S::load(p), new));
+                        total = S::add(total, e);
+                        S::store(p, e);
+                    }
+                    S::store(top.add(column), new);
+                    S::store(sum.add(column), total);
+                    let mut factor = [0.0; 16];
+                    S::store(factor.as_mut_ptr(), shrink);
+                    for lane in 0..S::LANES {
+                        let by = S::splat(factor[lane]);
+                        for at in (0..dp).step_by(S::LANES) {
+                            let p = weighted.add((column + lane) * dp + at);
+                            S::store(p, S::mul(by, S::load(p)));
+                        }
+                    }
+                }
+            },
+        )
+    }
+}

@@ -1,0 +1,169 @@
+//! The gradients of a direct convolution by its weights and by its input.
+
+use super::{Cut, Geometry, Unit, pack, products};
+use crate::gemm::{Left, Rows, outer};
+use crate::memory::{Ptr, Scratch, parallel};
+use crate::norm::Gradient;
+use crate::simd::{MAX_ROWS, Simd, padded};
+
+/// Memory for partial weight gradients, in values (16 MiB).
+const PARTIAL: usize = 1 << 22;
+
+/// `dw` as `[k][c][kh][kw]`: outer products of windows and output gradients, in a fixed number of partial sums.
+///
+/// Safety: all tensors have the sizes of the geometry.
+pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw: Ptr) {
+    let (kp, cut) = (padded::<S>(g.k), g.cut());
+    let (size, units) = (g.window() * kp, g.views * cut.units_per_view());
+    let groups = (PARTIAL / size).clamp(4, 16).min(units);
+    // with few groups, each row of the kernel is a task of its own, at the price of preparing its input again
+    let split = if groups < 16 { g.kh } else { 1 };
+    let rows = g.kh / split;
+    let partial = Scratch::new(groups * size);
+    let (xp, pp) = (Ptr(x.as_ptr() as *mut f32), partial.ptr());
+    // SAFETY: a task writes its own kernel rows of its own group's partial sum.
+    parallel(groups * split, |task| unsafe {
+        let (group, row) = (task / split, task % split * rows);
+        let to = pp.at(group * size + row * g.kw * g.c * kp);
+        std::ptr::write_bytes(to, 0, rows * g.kw * g.c * kp);
+        for u in group * units / groups..(group + 1) * units / groups {
+            let unit = cut.unit(u);
+            let (first, n) = g.pixels_of(&unit);
+            let (strip, dz) = (Scratch::new(g.strip_len(&unit)), Scratch::new(n * kp));
+            let (windows, stride) = g.windows(&unit, xp.at(0), strip.ptr().0);
+            d.write::<S>(unit.image / (g.b / g.views), first, n, g.k, dz.ptr().0, kp);
+            for i in 0..rows {
+                let left = Rows::Indirect(&windows, (row + i) * stride);
+                let out = to.add(i * g.kw * g.c * kp);
+                outer::<S>(n, g.kw * g.c, g.k, left, (dz.ptr().0, kp), (out, kp));
+            }
+        }
+    });
+    // SAFETY: a task writes the weights of its own output channels.
+    let taps = g.kh * g.kw;
+    parallel(g.k.div_ceil(S::LANES), |block| unsafe {
+        let at = block * S::LANES;
+        let mut sum = vec![0.0; S::LANES];
+        for t in 0..taps {
+            for c in 0..g.c {
+                sum.fill(0.0);
+                for group in 0..groups {
+                    let from = pp.at(group * size + (t * g.c + c) * kp + at);
+                    for (lane, sum) in sum.iter_mut().enumerate() {
+                        *sum += *from.add(lane);
+                    }
+                }
+                for (lane, sum) in sum.iter().enumerate().take(g.k - at) {
+                    *dw.at(((at + lane) * g.c + c) * taps + t) = *sum;
+                }
+            }
+        }
+    });
+}
+
+/// The taps that pixels of one residue use, along one axis: `residue + stride m`, the last first, so that the pixels of
+/// the output's gradient that they meet come in memory order.
+fn taps(residue: usize, stride: usize, kernel: usize) -> Vec<usize> {
+    (residue..kernel).step_by(stride).rev().collect()
+}
+
+/// `dx` of the convolution.
+///
+/// Safety: all tensors have the sizes of the geometry.
+pub unsafe fn input_gradient<S: Simd>(g: &Geometry, w: &[f32], d: &Gradient, dx: Ptr) {
+    let s = g.stride;
+    // one packed filter per residue (y, x); empty where no tap reaches
+    let packed: Vec<Option<Scratch>> = (0..s * s)
+        .map(|class| {
+            let (ty, tx) = (taps(class / s, s, g.kh), taps(class % s, s, g.kw));
+            let taps: Vec<usize> = ty.iter().flat_map(|i| tx.iter().map(move |j| i * g.kw + j)).collect();
+            (!taps.is_empty()).then(|| pack::<S>(w, &taps, g.kh * g.kw, g.k, g.c, true))
+        })
+        .collect();
+    let job = InputGradient { g, d, dx, packed: packed.iter().map(|p| p.as_ref().map(|p| p.ptr())).collect() };
+    // a unit is at least as high as the kernel is wide, so that it does not mostly evaluate its neighbours' gradients
+    let pixels = g.pixels().max(g.w * 4 * s);
+    let cut = Cut::new(g.h, g.w, g.b / g.views, pixels);
+    // SAFETY: units are disjoint rows of dx.
+    parallel(g.views * cut.units_per_view(), |i| unsafe { job.unit::<S>(&cut.unit(i)) });
+}
+
+struct InputGradient<'a> {
+    g: &'a Geometry,
+    d: &'a Gradient<'a>,
+    dx: Ptr,
+    packed: Vec<Option<Ptr>>,
+}
+
+impl InputGradient<'_> {
+    /// The rows of one unit of `dx`.
+    ///
+    /// Safety: no other thread writes them.
+    unsafe fn unit<S: Simd>(&self, u: &Unit) {
+        let (g, s, k) = (self.g, self.g.stride, self.g.k);
+        // pixel y meets output rows (y + padding) / stride - m; the strip holds all of them, zeros outside the map
+        let reach = |kernel: usize| kernel.div_ceil(s) - 1;
+        let (above, before) = (reach(g.kh), reach(g.kw));
+        let (low, high) = ((u.top + g.padding) / s, (u.bottom - 1 + g.padding) / s);
+        let (left, right) = (g.padding / s, (g.w - 1 + g.padding) / s);
+        let (rows, columns) = (high - low + 1 + above, right - left + 1 + before);
+        let strip = Scratch::new(u.images * rows * columns * k);
+        let strip = strip.ptr();
+        for i in 0..u.images {
+            for r in 0..rows {
+                // SAFETY: the strip has `images * rows` rows of `columns` pixels.
+                unsafe { self.fill::<S>(u.image + i, low + r, above, strip.at((i * rows + r) * columns * k), columns) };
+            }
+        }
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        for class in 0..s * s {
+            let (ry, rx) = (class / s, class % s);
+            let (ny, nx) = (taps(ry, s, g.kh).len(), taps(rx, s, g.kw).len());
+            from.clear();
+            to.clear();
+            for i in 0..u.images {
+                for y in (u.top..u.bottom).filter(|y| (y + g.padding) % s == ry) {
+                    for x in (0..g.w).filter(|x| (x + g.padding) % s == rx) {
+                        let row = (y + g.padding) / s - low + above + 1;
+                        let column = (x + g.padding) / s - left + before + 1;
+                        // classes without taps do not read, so their address does not matter
+                        let at = ((i * rows + row.wrapping_sub(ny)) * columns).wrapping_add(column.wrapping_sub(nx));
+                        from.push(strip.0.wrapping_add(at.wrapping_mul(k)) as *const f32);
+                        to.push(self.dx.0.wrapping_add((((u.image + i) * g.h + y) * g.w + x) * g.c));
+                    }
+                }
+            }
+            // SAFETY: the windows lie within the strip by the choice of its bounds, and each pixel of dx is in one class.
+            unsafe {
+                match self.packed[class] {
+                    Some(b) => {
+                        let shape = Left { row: [strip.0; MAX_ROWS], segments: ny, stride: columns * k, len: nx * k };
+                        products::<S>(&from, shape, b.0, g.c, |i| to[i]);
+                    }
+                    None => to.iter().for_each(|p| std::ptr::write_bytes(*p, 0, g.c)),
+                }
+            }
+        }
+    }
+
+    /// One row of the strip: the output's gradient in row `row - above`, zeros outside the map.
+    ///
+    /// Safety: `to` has `columns` pixels.
+    unsafe fn fill<S: Simd>(&self, image: usize, row: usize, above: usize, to: *mut f32, columns: usize) {
+        let (g, k) = (self.g, self.g.k);
+        let before = g.kw.div_ceil(g.stride) - 1;
+        let first = g.padding / g.stride; // the strip's first column is output column `first - before`
+        let (y, begin) = (row.wrapping_sub(above), before.saturating_sub(first).min(columns));
+        let skipped = first.saturating_sub(before);
+        let n = if y < g.oh() { g.ow().saturating_sub(skipped).min(columns - begin) } else { 0 };
+        unsafe {
+            std::ptr::write_bytes(to, 0, begin * k);
+            if n > 0 {
+                let view = image / (g.b / g.views);
+                let from = (image * g.oh() + y) * g.ow() + skipped;
+                self.d.write::<S>(view, from, n, k, to.add(begin * k), k);
+            }
+            std::ptr::write_bytes(to.add((begin + n) * k), 0, (columns - begin - n) * k);
+        }
+    }
+}

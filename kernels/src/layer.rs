@@ -1,0 +1,230 @@
+//! One layer on plain slices: chooses the convolution's algorithm and puts batch norm around it.
+
+use crate::memory::{Ptr, Scratch};
+use crate::norm::{self, Affine, Gradient, Mask, statistics_len};
+use crate::simd::{Simd, padded};
+use crate::winograd::Finish;
+use crate::{BN_EPS, direct, winograd};
+
+/// The shape of a layer and what follows its convolution.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub b: usize,
+    pub h: usize,
+    pub w: usize,
+    pub c: usize,
+    pub k: usize,
+    pub kh: usize,
+    pub kw: usize,
+    pub stride: usize,
+    pub padding: usize,
+    pub views: usize,
+    pub relu: bool,
+}
+
+/// The algorithm of a convolution.
+enum Plan {
+    Winograd(winograd::Geometry),
+    Direct(direct::Geometry),
+}
+
+impl Shape {
+    fn plan(&self) -> Plan {
+        let Shape { b, h, w, c, k, kh, kw, stride, padding, views, .. } = *self;
+        let tiled = winograd::Geometry { b, h, w, c, k, views };
+        if (kh, kw, stride, padding) == (3, 3, 1, 1) && tiled.pays() {
+            Plan::Winograd(tiled)
+        } else {
+            Plan::Direct(direct::Geometry { b, h, w, c, k, kh, kw, stride, padding, views })
+        }
+    }
+
+    /// Height and width of the output.
+    pub fn output(&self) -> (usize, usize) {
+        let side = |n: usize, kernel: usize| (n + 2 * self.padding - kernel) / self.stride + 1;
+        (side(self.h, self.kh), side(self.w, self.kw))
+    }
+
+    /// Values of the output.
+    pub fn output_len(&self) -> usize {
+        let (oh, ow) = self.output();
+        self.b * oh * ow * self.k
+    }
+
+    /// Safety: the tensors have this shape.
+    unsafe fn convolve<S: Simd>(&self, x: &[f32], w: &[f32], out: Ptr, finish: Finish) {
+        assert_eq!(x.len(), self.b * self.h * self.w * self.c);
+        assert_eq!(w.len(), self.k * self.c * self.kh * self.kw);
+        unsafe {
+            match self.plan() {
+                Plan::Winograd(g) => winograd::forward::<S>(&g, x, w, out, finish),
+                Plan::Direct(g) => direct::forward::<S>(&g, x, w, out, finish),
+            }
+        }
+    }
+}
+
+/// Statistics of a layer's convolution, `[views][k]` each.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    pub mean: Vec<f32>,
+    pub variance: Vec<f32>,
+}
+
+/// `z = conv(x, w)` and its moments per view.
+pub fn convolve_with_moments<S: Simd>(shape: &Shape, x: &[f32], w: &[f32], z: &mut [f32]) -> Moments {
+    assert_eq!(z.len(), shape.output_len());
+    let kp = padded::<S>(shape.k);
+    let units = match shape.plan() {
+        Plan::Winograd(g) => g.units_per_view(),
+        Plan::Direct(g) => g.units_per_view(),
+    };
+    let parts = Scratch::new(shape.views * units * statistics_len(kp));
+    // SAFETY: sizes are checked here and in `convolve`; the statistics have a row per unit.
+    unsafe { shape.convolve::<S>(x, w, Ptr(z.as_mut_ptr()), Finish::Statistics(parts.ptr())) };
+    let mut moments = Moments { mean: Vec::new(), variance: Vec::new() };
+    for part in parts.as_ref().chunks_exact(units * statistics_len(kp)) {
+        let (mean, variance) = norm::moments(part, kp, shape.k);
+        moments.mean.extend(mean);
+        moments.variance.extend(variance);
+    }
+    moments
+}
+
+/// Scale and shift of batch norm from its moments.
+pub fn normalisation(moments: &Moments, gamma: &[f32], beta: &[f32]) -> (Affine, Vec<f32>) {
+    let inverse: Vec<f32> = moments.variance.iter().map(|v| 1.0 / (v + BN_EPS).sqrt()).collect();
+    let scale: Vec<f32> = inverse.iter().zip(gamma.iter().cycle()).map(|(i, g)| i * g).collect();
+    let shift = scale.iter().zip(&moments.mean).zip(beta.iter().cycle()).map(|((a, m), b)| b - m * a).collect();
+    (Affine { scale, shift }, inverse)
+}
+
+/// `y = relu?(z scale + shift + residual)`.
+pub fn normalise<S: Simd>(shape: &Shape, z: &[f32], affine: &Affine, residual: Option<&[f32]>, y: &mut [f32]) {
+    assert!(y.len() == z.len() && residual.is_none_or(|r| r.len() == z.len()));
+    let source = (Ptr(z.as_ptr() as *mut f32), z.len());
+    // SAFETY: all slices have the same length; `z` is only read.
+    unsafe { norm::apply::<S>(source, affine, shape.views, residual, shape.relu, Ptr(y.as_mut_ptr())) }
+}
+
+/// `y = relu?(conv(x, w) scale + shift + residual)`.
+pub fn inference<S: Simd>(
+    shape: &Shape,
+    x: &[f32],
+    w: &[f32],
+    (scale, shift): (&[f32], &[f32]),
+    residual: Option<&[f32]>,
+    y: &mut [f32],
+) {
+    assert!(y.len() == shape.output_len() && residual.is_none_or(|r| r.len() == y.len()));
+    let pad = |v: &[f32]| {
+        let mut v = v.to_vec();
+        v.resize(padded::<S>(shape.k), 0.0);
+        v
+    };
+    let (scale, shift) = (pad(scale), pad(shift));
+    let finish = Finish::Affine { scale: &scale, shift: &shift, residual, relu: shape.relu };
+    // SAFETY: sizes are checked here and in `convolve`.
+    unsafe { shape.convolve::<S>(x, w, Ptr(y.as_mut_ptr()), finish) }
+}
+
+/// What the backward pass keeps of the forward pass.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The layer's shape.
+    pub shape: Shape,
+    /// Scale and shift that were applied.
+    pub affine: Affine,
+    /// `[views][k]`: what `z` was centred on.
+    pub mean: Vec<f32>,
+    /// `[views][k]`: one over the standard deviation.
+    pub inverse: Vec<f32>,
+    /// Whether mean and deviation came from `z` itself, so that gradients flow through them.
+    pub batch_statistics: bool,
+}
+
+/// Gradients by the parameters of the normalisation.
+pub struct ParameterGradients {
+    pub gamma: Vec<f32>,
+    pub beta: Vec<f32>,
+}
+
+/// Where the gradients of a layer go.
+pub struct Outputs<'a> {
+    /// By the input, if wanted.
+    pub x: Option<&'a mut [f32]>,
+    /// By the weights.
+    pub w: &'a mut [f32],
+}
+
+/// The incoming gradient: masked in place by the layer's output, or by what is computed again.
+pub enum Incoming<'a> {
+    /// No ReLU, or one whose input can be computed again.
+    Plain(&'a [f32]),
+    /// Gradient and the output whose sign masks it; afterwards it is the residual's gradient too.
+    MaskedBy(&'a mut [f32], &'a [f32]),
+}
+
+/// The gradients of `relu?(batch_norm(conv(x, w)))` from the gradient by its output.
+pub fn backward<S: Simd>(
+    kept: &Kept,
+    x: &[f32],
+    w: &[f32],
+    z: &[f32],
+    incoming: Incoming,
+    out: Outputs,
+) -> ParameterGradients {
+    let shape = &kept.shape;
+    let (k, kp, views) = (shape.k, padded::<S>(shape.k), shape.views);
+    assert!(z.len() == shape.output_len() && out.w.len() == w.len() && w.len() == k * shape.c * shape.kh * shape.kw);
+    assert!(x.len() == shape.b * shape.h * shape.w * shape.c && out.x.as_ref().is_none_or(|dx| dx.len() == x.len()));
+    let (g, (sum, product), relu) = match incoming {
+        Incoming::Plain(dy) => {
+            assert_eq!(dy.len(), z.len());
+            let mask = if shape.relu { Mask::Normalised } else { Mask::None };
+            let at = Ptr(dy.as_ptr() as *mut f32);
+            // SAFETY: `dy` is only read, because nothing masked is asked for.
+            (dy, unsafe { norm::reduce::<S>(at, z, mask, None, &kept.affine, &kept.mean, views) }, shape.relu)
+        }
+        Incoming::MaskedBy(dy, y) => {
+            assert!(dy.len() == z.len() && y.len() == z.len());
+            let at = Ptr(dy.as_mut_ptr());
+            // SAFETY: `dy` is borrowed mutably and has the length of `z`.
+            let sums = unsafe { norm::reduce::<S>(at, z, Mask::Output(y), Some(at), &kept.affine, &kept.mean, views) };
+            (&*dy, sums, false)
+        }
+    };
+    let rows = (z.len() / k / views) as f64;
+    let mut coefficients = vec![0.0; views * 4 * kp];
+    let (mut gamma, mut beta) = (vec![0.0; k], vec![0.0; k]);
+    for i in 0..views * k {
+        let (view, channel) = (i / k, i % k);
+        let (scale, inverse) = (kept.affine.scale[i] as f64, kept.inverse[i] as f64);
+        gamma[channel] += product[i] * inverse;
+        beta[channel] += sum[i];
+        let c = &mut coefficients[view * 4 * kp..];
+        c[channel] = kept.affine.scale[i];
+        c[kp + channel] = kept.affine.shift[i];
+        if kept.batch_statistics {
+            let p = -scale * inverse * inverse * product[i] / rows;
+            c[2 * kp + channel] = p as f32;
+            c[3 * kp + channel] = (-scale * sum[i] / rows - p * kept.mean[i] as f64) as f32;
+        }
+    }
+    let d = Gradient { g, z, coefficients: &coefficients, stride: kp, relu };
+    let (dx, dw) = (out.x.map(|dx| Ptr(dx.as_mut_ptr())), Ptr(out.w.as_mut_ptr()));
+    // SAFETY: all sizes are checked above.
+    unsafe {
+        match shape.plan() {
+            Plan::Winograd(g) => winograd::backward::<S>(&g, x, w, &d, dx, dw),
+            Plan::Direct(g) => {
+                direct::weight_gradient::<S>(&g, x, &d, dw);
+                if let Some(dx) = dx {
+                    direct::input_gradient::<S>(&g, w, &d, dx);
+                }
+            }
+        }
+    }
+    let narrow = |v: Vec<f64>| v.into_iter().map(|v| v as f32).collect();
+    ParameterGradients { gamma: narrow(gamma), beta: narrow(beta) }
+}

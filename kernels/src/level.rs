@@ -1,0 +1,91 @@
+//! Which instruction set the kernels use: found out once at run time, or forced by a test.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// An instruction set that the kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Plain Rust, whatever the CPU.
+    Portable,
+    /// AVX2 with FMA: 8 lanes.
+    Avx2,
+    /// AVX-512: 16 lanes.
+    Avx512,
+}
+
+impl Level {
+    /// Whether this CPU can run the level.
+    pub fn available(self) -> bool {
+        match self {
+            Level::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512bw")
+                    && Level::Avx2.available()
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    /// Every level this CPU can run, the slowest first.
+    pub fn all() -> Vec<Level> {
+        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|level| level.available()).collect()
+    }
+}
+
+/// 0: not looked yet; otherwise 1 + the level in use.
+static CURRENT: AtomicU8 = AtomicU8::new(0);
+
+/// The level in use: the best of this CPU unless [`force_level`] has set another.
+pub fn level() -> Level {
+    match CURRENT.load(Ordering::Relaxed) {
+        1 => Level::Portable,
+        2 => Level::Avx2,
+        3 => Level::Avx512,
+        _ => {
+            let best = Level::all().into_iter().max().unwrap_or(Level::Portable);
+            CURRENT.store(best as u8 + 1, Ordering::Relaxed);
+            best
+        }
+    }
+}
+
+/// Sets the level of the whole process, or the best one again with `None`. For tests and benchmarks.
+///
+/// Panics when the CPU lacks the level, because the kernels would then execute instructions it does not have.
+pub fn force_level(to: Option<Level>) {
+    let value = to.map_or(0, |level| {
+        assert!(level.available(), "this CPU cannot run {level:?}");
+        level as u8 + 1
+    });
+    CURRENT.store(value, Ordering::Relaxed);
+}
+
+/// Evaluates an expression with the type name bound to the [`crate::simd::Simd`] implementation of the current level.
+macro_rules! at_level {
+    ($S:ident => $body:expr) => {
+        match $crate::level::level() {
+            #[cfg(target_arch = "x86_64")]
+            $crate::level::Level::Avx512 => {
+                type $S = $crate::simd::Avx512;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            $crate::level::Level::Avx2 => {
+                type $S = $crate::simd::Avx2;
+                $body
+            }
+            _ => {
+                type $S = $crate::simd::Portable;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use at_level;

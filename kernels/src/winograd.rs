@@ -1,0 +1,279 @@
+//! 3x3 convolution with stride 1 and padding 1 by Winograd's F(4x4, 3x3): 36 products for 16 outputs instead of 144.
+//!
+//! The backward pass uses the transposed algorithm: `dM = A dz A^T` is computed once and serves both `dU = V^T dM` and
+//! `dV = dM U^T`; the input's gradient is then `B dV B^T`, tiles overlapping and adding.
+//!
+//! Two ways to split the work, both fixed by the shapes. *By tile*: a unit takes a run of tiles through all three steps
+//! while they stay in a core's cache. *By plane*, for large filters: each of the 36 planes is one product, so that its
+//! part of the filter is read once.
+
+mod filter;
+mod tile;
+mod transform;
+
+use crate::gemm::{Rows, outer, product};
+use crate::memory::{LINE, Ptr, Scratch, parallel};
+use crate::norm::Gradient;
+use crate::simd::{Simd, padded};
+use transform::{M, T};
+
+pub use tile::Epilogue;
+
+/// Planes of the transformed domain.
+const PLANES: usize = T * T;
+
+/// The shape of a layer: batch, height, width, input and output channels, and the views the batch consists of.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    pub b: usize,
+    pub h: usize,
+    pub w: usize,
+    pub c: usize,
+    pub k: usize,
+    pub views: usize,
+}
+
+impl Geometry {
+    /// Rows and columns of tiles on an image.
+    fn tile_grid(&self) -> (usize, usize) {
+        (self.h.div_ceil(M), self.w.div_ceil(M))
+    }
+
+    /// Tiles on an image.
+    fn per_image(&self) -> usize {
+        let (rows, columns) = self.tile_grid();
+        rows * columns
+    }
+
+    /// Whether this algorithm pays: few channels are all transform, and tiles must be filled well enough.
+    pub fn pays(&self) -> bool {
+        self.c >= 8 && self.k >= 8 && PLANES * self.per_image() * 10 <= 9 * self.h * self.w * 7
+    }
+
+    /// Tiles in a unit of the by-tile form: its `V` and `M` should stay in the second-level cache.
+    fn chunk(&self) -> usize {
+        let tiles = (2048 / self.c.max(self.k)).clamp(16, 64);
+        tiles.min(self.b / self.views * self.per_image())
+    }
+
+    /// Whether the filter is so large that splitting by plane reads less.
+    fn by_plane(&self) -> bool {
+        self.c * self.k >= 128 * 128
+    }
+
+    /// Images in a pass of the by-plane form: `V` and `M` of a pass should stay in the shared cache.
+    fn pass(&self) -> usize {
+        let most = ((3 << 20) / (PLANES * (self.c + self.k) * self.per_image())).clamp(1, self.b);
+        self.b.div_ceil(self.b.div_ceil(most))
+    }
+
+    /// Independent partial sums of the weight gradient in the by-tile form.
+    fn groups(&self) -> usize {
+        self.b.min(if self.c * self.k <= 64 * 64 { 16 } else { 8 })
+    }
+
+    /// Parts of an image that are units of their own in the by-plane form: more when there are few images.
+    fn parts(&self) -> usize {
+        16usize.div_ceil(self.b).min(self.tile_grid().0)
+    }
+
+    /// Units of the forward pass per view.
+    pub fn units_per_view(&self) -> usize {
+        let images = self.b / self.views;
+        if self.by_plane() { images * self.parts() } else { (images * self.per_image()).div_ceil(self.chunk()) }
+    }
+
+    /// First tile and number of tiles of a unit of the forward pass.
+    fn unit(&self, u: usize) -> (usize, usize) {
+        if self.by_plane() {
+            let (rows, columns) = self.tile_grid();
+            let (image, part) = (u / self.parts(), u % self.parts());
+            let (from, to) = (part * rows / self.parts(), (part + 1) * rows / self.parts());
+            (image * self.per_image() + from * columns, (to - from) * columns)
+        } else {
+            let per_view = self.b / self.views * self.per_image();
+            let (view, i) = (u / self.units_per_view(), u % self.units_per_view());
+            let from = i * self.chunk();
+            (view * per_view + from, self.chunk().min(per_view - from))
+        }
+    }
+}
+
+/// Plane strides carry one line more than they need, so that the 36 planes fall into different cache sets.
+fn plane<S: Simd>(tiles: usize, channels: usize) -> usize {
+    tiles * padded::<S>(channels) + LINE
+}
+
+/// How the caller finishes a unit: statistics rows of `stride` per unit, or the affine epilogue.
+#[derive(Clone, Copy)]
+pub enum Finish<'a> {
+    /// Statistics, [`crate::norm::statistics_len`] values per unit.
+    Statistics(Ptr),
+    /// See [`Epilogue::Affine`].
+    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<&'a [f32]>, relu: bool },
+}
+
+impl<'a> Finish<'a> {
+    /// The epilogue of unit `u` for `stride` padded channels.
+    ///
+    /// Safety: the statistics have a row for the unit.
+    unsafe fn unit(self, u: usize, stride: usize) -> Epilogue<'a> {
+        match self {
+            Finish::Statistics(p) => Epilogue::Statistics(unsafe { p.at(u * crate::norm::statistics_len(stride)) }),
+            Finish::Affine { scale, shift, residual, relu } => {
+                Epilogue::Affine { scale, shift, residual: residual.map(|r| r.as_ptr()), relu }
+            }
+        }
+    }
+}
+
+/// `y = conv(x, w)` with `w` as `[k][c][3][3]`.
+///
+/// Safety: `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
+pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finish: Finish) {
+    let u = filter::transformed::<S>(w, g.c, g.k, false);
+    let (xp, up, us) = (Ptr(x.as_ptr() as *mut f32), u.ptr(), filter::plane::<S>(g.c, g.k));
+    let (cp, kp) = (padded::<S>(g.c), padded::<S>(g.k));
+    if g.by_plane() {
+        let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
+        let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
+        let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
+        let (v, m) = (v.ptr(), m.ptr());
+        for first in (0..g.b).step_by(pass) {
+            let n = pass.min(g.b - first);
+            let units = first * parts..(first + n) * parts;
+            // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V and M, and outputs disjoint tiles.
+            parallel(units.len(), |i| unsafe {
+                let (from, tiles) = g.unit(units.start + i);
+                tile::input::<S>(g, xp.at(0), from, tiles, v.at((from - first * per) * cp), vs);
+            });
+            parallel(PLANES, |i| unsafe {
+                product::<S>(n * per, g.c, (v.at(i * vs), cp), up.at(i * us), g.k, (m.at(i * ms), kp));
+            });
+            parallel(units.len(), |i| unsafe {
+                let (from, tiles) = g.unit(units.start + i);
+                let epilogue = finish.unit(units.start + i, kp);
+                tile::output::<S>(g, m.at((from - first * per) * kp), ms, from, tiles, y.at(0), epilogue);
+            });
+        }
+    } else {
+        let (vs, ms) = (plane::<S>(g.chunk(), g.c), plane::<S>(g.chunk(), g.k));
+        // SAFETY: each unit has scratch of its own and writes its own tiles of the output.
+        parallel(g.views * g.units_per_view(), |i| unsafe {
+            let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
+            let (v, m) = (v.ptr(), m.ptr());
+            let (from, tiles) = g.unit(i);
+            tile::input::<S>(g, xp.at(0), from, tiles, v.0, vs);
+            for i in 0..PLANES {
+                product::<S>(tiles, g.c, (v.at(i * vs), cp), up.at(i * us), g.k, (m.at(i * ms), kp));
+            }
+            tile::output::<S>(g, m.0, ms, from, tiles, y.at(0), finish.unit(i, kp));
+        });
+    }
+}
+
+/// `dw`, and `dx` when given, of [`forward`].
+///
+/// Safety: all tensors have the sizes of the geometry.
+pub unsafe fn backward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], d: &Gradient, dx: Option<Ptr>, dw: Ptr) {
+    let transposed = dx.map(|_| filter::transformed::<S>(w, g.k, g.c, true));
+    let job = Backward {
+        g,
+        x: Ptr(x.as_ptr() as *mut f32),
+        d,
+        dx,
+        u: transposed.as_ref().map(|u| u.ptr()),
+        us: filter::plane::<S>(g.k, g.c),
+        cp: padded::<S>(g.c),
+        kp: padded::<S>(g.k),
+        dus: filter::plane::<S>(g.c, g.k),
+    };
+    if g.by_plane() { job.by_plane::<S>(dw) } else { job.by_tile::<S>(dw) }
+}
+
+/// What the two forms of the backward pass share: `us` and `dus` are the plane strides of `U^T` and `dU`.
+struct Backward<'a> {
+    g: &'a Geometry,
+    x: Ptr,
+    d: &'a Gradient<'a>,
+    dx: Option<Ptr>,
+    u: Option<Ptr>,
+    us: usize,
+    cp: usize,
+    kp: usize,
+    dus: usize,
+}
+
+impl Backward<'_> {
+    /// `dU += V^T dM`, then `dV = dM U^T` over `V`, of plane `i`.
+    ///
+    /// Safety: the planes hold `tiles` tiles and `du` is this thread's alone.
+    unsafe fn plane_products<S: Simd>(&self, i: usize, tiles: usize, v: *mut f32, m: *const f32, du: *mut f32) {
+        let g = self.g;
+        unsafe {
+            outer::<S>(tiles, g.c, g.k, Rows::Strided(v, self.cp), (m, self.kp), (du, self.kp));
+            if let Some(u) = self.u {
+                product::<S>(tiles, g.k, (m, self.kp), u.at(i * self.us), g.c, (v, self.cp));
+            }
+        }
+    }
+
+    fn by_plane<S: Simd>(&self, dw: Ptr) {
+        let g = self.g;
+        let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
+        let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
+        let (v, m, du) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms), Scratch::new(PLANES * self.dus));
+        let (v, m, du) = (v.ptr(), m.ptr(), du.ptr());
+        for first in (0..g.b).step_by(pass) {
+            let n = pass.min(g.b - first);
+            let units = first * parts..(first + n) * parts;
+            // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V, M and dU, images disjoint in dx.
+            parallel(units.len(), |i| unsafe {
+                let (from, tiles) = g.unit(units.start + i);
+                let at = from - first * per;
+                tile::input::<S>(g, self.x.at(0), from, tiles, v.at(at * self.cp), vs);
+                tile::gradient::<S>(g, self.d, from, tiles, m.at(at * self.kp), ms);
+            });
+            parallel(PLANES, |i| unsafe {
+                let to = du.at(i * self.dus);
+                if first == 0 {
+                    std::ptr::write_bytes(to, 0, self.dus);
+                }
+                self.plane_products::<S>(i, n * per, v.at(i * vs), m.at(i * ms), to);
+            });
+            if let Some(dx) = self.dx {
+                parallel(n, |i| unsafe {
+                    tile::input_gradient::<S>(g, v.at(i * per * self.cp), vs, (first + i) * per, per, dx.at(0));
+                });
+            }
+        }
+        filter::gradient::<S>(du, 1, 0, g.c, g.k, dw);
+    }
+
+    fn by_tile<S: Simd>(&self, dw: Ptr) {
+        let g = self.g;
+        let (groups, per, chunk) = (g.groups(), g.per_image(), g.chunk());
+        let (vs, ms, size) = (plane::<S>(chunk, g.c), plane::<S>(chunk, g.k), PLANES * self.dus);
+        let sums = Scratch::new(groups * size);
+        let sums_at = sums.ptr();
+        // SAFETY: a group has scratch and a partial sum of its own and writes its own images of dx.
+        parallel(groups, |group| unsafe {
+            let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
+            let (v, m, du) = (v.ptr(), m.ptr(), sums_at.at(group * size));
+            std::ptr::write_bytes(du, 0, size);
+            let (begin, end) = (group * g.b / groups * per, (group + 1) * g.b / groups * per);
+            for from in (begin..end).step_by(chunk) {
+                let n = chunk.min(end - from);
+                tile::input::<S>(g, self.x.at(0), from, n, v.0, vs);
+                tile::gradient::<S>(g, self.d, from, n, m.0, ms);
+                for i in 0..PLANES {
+                    self.plane_products::<S>(i, n, v.at(i * vs), m.at(i * ms), du.add(i * self.dus));
+                }
+                if let Some(dx) = self.dx {
+                    tile::input_gradient::<S>(g, v.0, vs, from, n, dx.at(0));
+                }
+            }
+        });
+        filter::gradient::<S>(sums_at, groups, size, g.c, g.k, dw);
+    }
+}

@@ -1,0 +1,375 @@
+//! From images to tiles in the transformed domain and back, for a run of tiles at a time.
+//!
+//! The transformed domain is 36 planes `[tiles][channels padded to whole vectors]`, `plane` values apart. Tiles are
+//! counted in raster order, image after image; those on the right and lower edge may stick out of the map.
+
+use super::Geometry;
+use super::transform::{self, M, T};
+use crate::norm::Gradient;
+use crate::simd::Simd;
+
+/// What happens to each output value of the forward pass.
+#[derive(Clone, Copy)]
+pub enum Epilogue<'a> {
+    /// Stored, with the statistics of this run written to the pointer; see [`crate::norm::statistics_len`].
+    Statistics(*mut f32),
+    /// `relu?(z scale + shift + residual)`; scale and shift are padded to whole vectors.
+    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<*const f32>, relu: bool },
+}
+
+/// Successive tiles without divisions.
+struct Raster {
+    rows: usize,
+    columns: usize,
+    image: usize,
+    row: usize,
+    column: usize,
+}
+
+impl Raster {
+    fn new(g: &Geometry, from: usize) -> Raster {
+        let (rows, columns) = g.tile_grid();
+        Raster { rows, columns, image: from / (rows * columns), row: from / columns % rows, column: from % columns }
+    }
+
+    /// Image, tile row and tile column; then steps on.
+    #[inline(always)]
+    fn next(&mut self) -> (usize, usize, usize) {
+        let at = (self.image, self.row, self.column);
+        self.column += 1;
+        if self.column == self.columns {
+            self.column = 0;
+            self.row += 1;
+            if self.row == self.rows {
+                self.row = 0;
+                self.image += 1;
+            }
+        }
+        at
+    }
+}
+
+/// Calls `$body` with `FULL` true for each whole vector of `$n` channels, then false for the rest.
+macro_rules! each_vector {
+    ($S:ident, $n:expr, |$at:ident, $lanes:ident, $full:ident| $body:expr) => {
+        let mut $at = 0;
+        while $at + $S::LANES <= $n {
+            #[allow(unused)]
+            const $full: bool = true;
+            let $lanes = $S::LANES;
+            $body;
+            $at += $S::LANES;
+        }
+        if $at < $n {
+            #[allow(unused)]
+            const $full: bool = false;
+            let $lanes = $n - $at;
+            $body;
+        }
+    };
+}
+
+/// Asks for the next tile's input: short runs in several rows, which the hardware does not foresee.
+#[inline(always)]
+unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
+    if n <= 128 {
+        for i in 0..rows {
+            for o in (0..n).step_by(16) {
+                unsafe { S::prefetch(p.wrapping_add(i * stride + o)) };
+            }
+        }
+    }
+}
+
+/// `v = B^T x B` of tiles `from..from + n`.
+///
+/// Safety: `x` is the whole input, `v` has 36 planes of at least `n` tiles.
+pub unsafe fn input<S: Simd>(g: &Geometry, x: *const f32, from: usize, n: usize, v: *mut f32, plane: usize) {
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                let (c, ldv) = (g.c, crate::simd::padded::<S>(g.c));
+                let mut raster = Raster::new(g, from);
+                for t in 0..n {
+                    let (image, row, column) = raster.next();
+                    let v = v.add(t * ldv);
+                    let (y0, x0) = (row * M, column * M);
+                    let inside = y0 > 0 && x0 > 0 && y0 + M < g.h && x0 + M < g.w;
+                    if inside {
+                        let base = x.add(((image * g.h + y0 - 1) * g.w + x0 - 1) * c);
+                        fetch::<S>(base.wrapping_add(T * c), g.w * c, T, M * c);
+                        each_vector!(S, c, |at, lanes, FULL| {
+                            let mut tile = [[S::zero(); T]; T];
+                            for i in 0..T {
+                                for j in 0..T {
+                                    tile[i][j] = S::get::<FULL>(base.add((i * g.w + j) * c + at), lanes);
+                                }
+                            }
+                            input_store::<S>(&tile, v.add(at), plane);
+                        });
+                    } else {
+                        let base = x.wrapping_add((image * g.h * g.w) * c);
+                        each_vector!(S, c, |at, lanes, FULL| {
+                            let mut tile = [[S::zero(); T]; T];
+                            for i in 0..T {
+                                let y = (y0 + i).wrapping_sub(1);
+                                for j in 0..T {
+                                    let xx = (x0 + j).wrapping_sub(1);
+                                    if y < g.h && xx < g.w {
+                                        tile[i][j] = S::get::<FULL>(base.add((y * g.w + xx) * c + at), lanes);
+                                    }
+                                }
+                            }
+                            input_store::<S>(&tile, v.add(at), plane);
+                        });
+                    }
+                }
+            },
+        )
+    }
+}
+
+/// Transforms one tile and stores its 36 vectors.
+#[inline(always)]
+unsafe fn input_store<S: Simd>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize) {
+    unsafe {
+        let mut half = [[S::zero(); T]; T];
+        for j in 0..T {
+            let mut column = [S::zero(); T];
+            for i in 0..T {
+                column[i] = tile[i][j];
+            }
+            let column = transform::input::<S>(column);
+            for i in 0..T {
+                half[i][j] = column[i];
+            }
+        }
+        for i in 0..T {
+            let row = transform::input::<S>(half[i]);
+            for j in 0..T {
+                S::store(v.add((i * T + j) * plane), row[j]);
+            }
+        }
+    }
+}
+
+/// The inverse transform of `m` into `y`, with the epilogue.
+///
+/// Safety: `m` has 36 planes of `n` tiles, `y` is the whole output and no other thread writes these tiles.
+pub unsafe fn output<S: Simd>(
+    g: &Geometry,
+    m: *const f32,
+    plane: usize,
+    from: usize,
+    n: usize,
+    y: *mut f32,
+    epilogue: Epilogue,
+) {
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                let k = g.k;
+                let ldm = crate::simd::padded::<S>(k);
+                let mut raster = Raster::new(g, from);
+                let mut count = 0;
+                for t in 0..n {
+                    let (image, row, column) = raster.next();
+                    let (y0, x0) = (row * M, column * M);
+                    let (ni, nj) = (M.min(g.h - y0), M.min(g.w - x0));
+                    count += ni * nj;
+                    let base = ((image * g.h + y0) * g.w + x0) * k;
+                    each_vector!(S, k, |at, lanes, FULL| {
+                        let z = output_tile::<S>(m.add(t * ldm + at), plane);
+                        match epilogue {
+                            Epilogue::Statistics(s) => {
+                                let s = s.add(at);
+                                if t == 0 {
+                                    S::store(s, z[0][0]);
+                                    S::store(s.add(ldm), S::zero());
+                                    S::store(s.add(2 * ldm), S::zero());
+                                }
+                                let (shift, mut s1, mut s2) =
+                                    (S::load(s), S::load(s.add(ldm)), S::load(s.add(2 * ldm)));
+                                for i in 0..M {
+                                    for j in 0..M {
+                                        if i < ni && j < nj {
+                                            let d = S::sub(z[i][j], shift);
+                                            s1 = S::add(s1, d);
+                                            s2 = S::fma(d, d, s2);
+                                            S::put::<FULL>(y.add(base + (i * g.w + j) * k + at), z[i][j], lanes);
+                                        }
+                                    }
+                                }
+                                S::store(s.add(ldm), s1);
+                                S::store(s.add(2 * ldm), s2);
+                            }
+                            Epilogue::Affine { scale, shift, residual, relu } => {
+                                let (a, b) = (S::load(scale.as_ptr().add(at)), S::load(shift.as_ptr().add(at)));
+                                for i in 0..ni {
+                                    for j in 0..nj {
+                                        let o = base + (i * g.w + j) * k + at;
+                                        let mut v = S::fma(z[i][j], a, b);
+                                        if let Some(r) = residual {
+                                            v = S::add(v, S::get::<FULL>(r.add(o), lanes));
+                                        }
+                                        if relu {
+                                            v = S::max(S::zero(), v);
+                                        }
+                                        S::put::<FULL>(y.add(o), v, lanes);
+                                    }
+                                }
+                            }
+                        }
+                    });
+                }
+                if let Epilogue::Statistics(s) = epilogue {
+                    *s.add(3 * ldm) = count as f32;
+                }
+            },
+        )
+    }
+}
+
+/// `A^T m A` of one tile.
+#[inline(always)]
+unsafe fn output_tile<S: Simd>(m: *const f32, plane: usize) -> [[S::V; M]; M] {
+    unsafe {
+        let mut half = [[S::zero(); T]; M];
+        for j in 0..T {
+            let mut column = [S::zero(); T];
+            for i in 0..T {
+                column[i] = S::load(m.add((i * T + j) * plane));
+            }
+            let column = transform::output::<S>(column);
+            for i in 0..M {
+                half[i][j] = column[i];
+            }
+        }
+        let mut z = [[S::zero(); M]; M];
+        for i in 0..M {
+            z[i] = transform::output::<S>(half[i]);
+        }
+        z
+    }
+}
+
+/// `dm = A dz A^T` of tiles `from..from + n`.
+///
+/// Safety: `dm` has 36 planes of at least `n` tiles; the gradient covers the whole output.
+pub unsafe fn gradient<S: Simd>(g: &Geometry, d: &Gradient, from: usize, n: usize, dm: *mut f32, plane: usize) {
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                let k = g.k;
+                let per_view = g.b / g.views;
+                let mut raster = Raster::new(g, from);
+                for t in 0..n {
+                    let (image, row, column) = raster.next();
+                    let (y0, x0) = (row * M, column * M);
+                    let (ni, nj) = (M.min(g.h - y0), M.min(g.w - x0));
+                    let base = ((image * g.h + y0) * g.w + x0) * k;
+                    fetch::<S>(d.g.as_ptr().wrapping_add(base + M * k), g.w * k, M, M * k);
+                    fetch::<S>(d.z.as_ptr().wrapping_add(base + M * k), g.w * k, M, M * k);
+                    each_vector!(S, k, |at, lanes, FULL| {
+                        let coefficients = d.at::<S>(image / per_view, at);
+                        let mut dz = [[S::zero(); M]; M];
+                        if ni == M && nj == M {
+                            for i in 0..M {
+                                for j in 0..M {
+                                    dz[i][j] = d.value::<S, FULL>(base + (i * g.w + j) * k + at, lanes, coefficients);
+                                }
+                            }
+                        } else {
+                            for i in 0..ni {
+                                for j in 0..nj {
+                                    dz[i][j] = d.value::<S, FULL>(base + (i * g.w + j) * k + at, lanes, coefficients);
+                                }
+                            }
+                        }
+                        gradient_store::<S>(&dz, dm.add(t * d.stride + at), plane);
+                    });
+                }
+            },
+        )
+    }
+}
+
+/// Transforms one tile of `dz` and stores its 36 vectors.
+#[inline(always)]
+unsafe fn gradient_store<S: Simd>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usize) {
+    unsafe {
+        let mut half = [[S::zero(); M]; T];
+        for j in 0..M {
+            let mut column = [S::zero(); M];
+            for i in 0..M {
+                column[i] = dz[i][j];
+            }
+            let column = transform::output_adjoint::<S>(column);
+            for i in 0..T {
+                half[i][j] = column[i];
+            }
+        }
+        for i in 0..T {
+            let row = transform::output_adjoint::<S>(half[i]);
+            for j in 0..T {
+                S::store(dm.add((i * T + j) * plane), row[j]);
+            }
+        }
+    }
+}
+
+/// `dx` by overlap-add of `B dv B^T`. Tiles of an image must come in raster order: a pixel is stored by its first tile
+/// and added to by the later ones.
+///
+/// Safety: `dv` has 36 planes of `n` tiles, `dx` is the whole gradient and no other thread writes these images.
+pub unsafe fn input_gradient<S: Simd>(g: &Geometry, dv: *const f32, plane: usize, from: usize, n: usize, dx: *mut f32) {
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                let (c, ldv) = (g.c, crate::simd::padded::<S>(g.c));
+                let mut raster = Raster::new(g, from);
+                for t in 0..n {
+                    let (image, row, column) = raster.next();
+                    let (y0, x0) = (row * M, column * M);
+                    // tile coordinate i is map row y0 + i - 1
+                    let (i0, i1) = ((row == 0) as usize, T.min(g.h + 1 - y0));
+                    let (j0, j1) = ((column == 0) as usize, T.min(g.w + 1 - x0));
+                    let base = dx.wrapping_add(image * g.h * g.w * c);
+                    each_vector!(S, c, |at, lanes, FULL| {
+                        let mut half = [[S::zero(); T]; T];
+                        for j in 0..T {
+                            let mut column = [S::zero(); T];
+                            for i in 0..T {
+                                column[i] = S::load(dv.add((i * T + j) * plane + t * ldv + at));
+                            }
+                            let column = transform::input_adjoint::<S>(column);
+                            for i in 0..T {
+                                half[i][j] = column[i];
+                            }
+                        }
+                        for i in i0..i1 {
+                            let values = transform::input_adjoint::<S>(half[i]);
+                            let stored = if row > 0 && i < 2 {
+                                T
+                            } else if column > 0 {
+                                2
+                            } else {
+                                0
+                            };
+                            for j in j0..j1 {
+                                let o = base.add(((y0 + i - 1) * g.w + x0 + j - 1) * c + at);
+                                let v =
+                                    if j >= stored { values[j] } else { S::add(S::get::<FULL>(o, lanes), values[j]) };
+                                S::put::<FULL>(o, v, lanes);
+                            }
+                        }
+                    });
+                }
+            },
+        )
+    }
+}

@@ -1,0 +1,191 @@
+//! The networks: images in, unit vectors out.
+//!
+//! A [`Network`] is a description without numbers; its [`Weights`] are a flat, named list that training holds, passes and
+//! saves. Names and shapes are torchvision's, so that other tools can load them.
+
+mod alexnet;
+mod layers;
+mod resnet;
+mod weights;
+
+pub use weights::{Named, Optimizer, Weights};
+
+use crate::config::{self, Arch};
+use crate::error::{Error, Result};
+use crate::features::Features;
+use crate::rng::Key;
+use burn::tensor::{Device, Tensor, TensorData};
+use layers::{Builder, Pass, linear};
+use weights::Spec;
+
+/// A network, described but without weights.
+#[derive(Clone, Debug)]
+pub struct Network {
+    body: Body,
+    head: layers::Linear,
+    parameters: Vec<Spec>,
+    buffers: Vec<Spec>,
+    /// Side of the images it takes.
+    pub size: usize,
+    /// Length of an embedding, D.
+    pub embedding: usize,
+    /// Length of the vector before the last layer.
+    pub pooled: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    ResNet(resnet::ResNet),
+    AlexNet(alexnet::AlexNet),
+}
+
+/// Images as the network takes them: `rows` squares in height, width, channel order, normalised.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// How many images.
+    pub rows: usize,
+    /// `rows * size * size * 3` values.
+    pub pixels: Vec<f32>,
+}
+
+/// What the network makes of images.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Unit vectors of length D.
+    pub embedding: Features,
+    /// What the layer before the last gives, as it is.
+    pub pooled: Features,
+}
+
+/// What dropout masks are drawn from: the ids of one view's images, and the run's place in time.
+#[derive(Clone, Debug)]
+pub struct DropoutKey {
+    /// Purpose, seed, round and epoch.
+    pub key: Key,
+    /// Ids of the images of one view; the views follow one another.
+    pub ids: Vec<u64>,
+}
+
+/// What one training pass gives.
+pub struct Step<L> {
+    /// Whatever the loss reported.
+    pub loss: L,
+    /// Unit vectors of all views.
+    pub embedding: Features,
+    /// Gradient of every parameter, in order.
+    pub gradients: Vec<Tensor<1>>,
+    /// Batch-norm statistics of every layer and view, to be folded into the running ones.
+    pub moments: Vec<layers::Moments>,
+}
+
+impl Network {
+    /// Builds the network that `config` describes for images of `size` x `size`.
+    pub fn new(config: &config::Network, size: usize) -> Result<Network> {
+        let mut build = Builder::default();
+        let (body, pooled) = match config.arch {
+            Arch::Resnet18 => {
+                let (net, pooled) =
+                    resnet::ResNet::new(&mut build, config.width, resnet::large_stem(config.stem, size));
+                (Body::ResNet(net), pooled)
+            }
+            Arch::Alexnet | Arch::Alexnet224 => {
+                let form = if config.arch == Arch::Alexnet { &alexnet::SMALL } else { &alexnet::LARGE };
+                let (net, pooled) = alexnet::AlexNet::new(&mut build, form, config.width, size).ok_or_else(|| {
+                    Error::usage(
+                        format!("images of {size} px are too small for {:?}", config.arch),
+                        format!("give --size {} or more", form.least_size),
+                    )
+                })?;
+                (Body::AlexNet(net), pooled)
+            }
+        };
+        let (name, init) = match body {
+            Body::ResNet(_) => ("fc", weights::Init::Uniform),
+            Body::AlexNet(_) => ("classifier.6", alexnet::head_init(config.arch)),
+        };
+        let head = build.linear(name, pooled, config.embedding, init);
+        let Builder { parameters, buffers } = build;
+        Ok(Network { body, head, parameters, buffers, size, embedding: config.embedding, pooled })
+    }
+
+    /// How many numbers the network learns.
+    pub fn parameter_count(&self) -> usize {
+        self.parameters.iter().map(Spec::len).sum()
+    }
+
+    /// Numbers that the convolutions of one image give, all layers together.
+    pub fn map_floats(&self) -> usize {
+        match &self.body {
+            Body::ResNet(net) => net.map_floats(self.size),
+            Body::AlexNet(net) => net.map_floats(self.size),
+        }
+    }
+
+    /// Initial weights, a function of the seed alone.
+    pub fn init(&self, seed: u64) -> Weights {
+        Weights::init(&self.parameters, &self.buffers, seed)
+    }
+
+    /// The weights as named arrays: parameters first, then batch-norm buffers.
+    pub fn named(&self, weights: &Weights) -> Vec<Named> {
+        weights.named(&self.parameters, &self.buffers)
+    }
+
+    /// The reverse of [`named`](Self::named); every array must be there with its shape. Others are passed over.
+    pub fn from_named(&self, named: &[Named]) -> Result<Weights> {
+        Weights::from_named(&self.parameters, &self.buffers, named)
+    }
+
+    fn tensor(&self, batch: Batch) -> Tensor<4> {
+        let data = TensorData::new(batch.pixels, [batch.rows, self.size, self.size, 3]);
+        Tensor::from_data(data, &Device::flex())
+    }
+
+    /// `(embedding, pooled)` of a batch.
+    fn forward(&self, pass: &Pass, x: Tensor<4>) -> (Tensor<2>, Tensor<2>) {
+        let pooled = match &self.body {
+            Body::ResNet(net) => net.forward(pass, x),
+            Body::AlexNet(net) => net.forward(pass, x),
+        };
+        let v = linear(pass, &self.head, pooled.clone()); // [b, d]
+        let length = (v.clone() * v.clone()).sum_dim(1).sqrt().clamp_min(1e-12);
+        (v / length, pooled)
+    }
+
+    /// Inference: batch norm uses its running statistics.
+    pub fn embed(&self, weights: &Weights, batch: Batch) -> Output {
+        let pass = Pass::inference(weights);
+        let (embedding, pooled) = self.forward(&pass, self.tensor(batch));
+        Output { embedding: to_features(embedding), pooled: to_features(pooled) }
+    }
+
+    /// Training: forward of all `views` at once, with batch-norm statistics per view; then `loss` turns the embeddings into
+    /// its report and its gradient by them, which flows back to the weights.
+    pub fn step<L>(
+        &self,
+        weights: &Weights,
+        batch: Batch,
+        views: usize,
+        dropout: DropoutKey,
+        loss: impl FnOnce(&Features) -> (L, Vec<f32>),
+    ) -> Step<L> {
+        let pass = Pass::training(weights, views, dropout);
+        let (v, _) = self.forward(&pass, Tensor::from_inner(self.tensor(batch)));
+        let embedding = to_features(v.clone().inner());
+        let (loss, gradient) = loss(&embedding);
+        // The loss is linear in v around here: its gradient as a constant, times v, has the same derivative.
+        let gradient = TensorData::new(gradient, [embedding.rows, embedding.dim]);
+        let gradient = Tensor::<2>::from_inner(Tensor::from_data(gradient, &Device::flex()));
+        let mut found = (v * gradient).sum().backward();
+        let gradients = pass.gradients(&mut found);
+        Step { loss, embedding, gradients, moments: pass.into_moments() }
+    }
+}
+
+fn to_features(t: Tensor<2>) -> Features {
+    let [rows, dim] = t.dims();
+    Features { rows, dim, values: weights::to_vec(t.into_data()) }
+}
+
+#[cfg(test)]
+mod tests;

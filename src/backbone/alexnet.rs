@@ -1,0 +1,157 @@
+//! AlexNet in the paper's 224-px form and in a small one for CPUs.
+
+use super::layers::{Builder, ConvBn, ConvSpec, Linear, Pass, conv_bn, dropout, linear, rectified};
+use super::weights::Init;
+use crate::config::Arch;
+use burn::tensor::Tensor;
+use kernels::Conv;
+
+/// What sets the two forms apart.
+pub struct Form {
+    /// Channels, kernel, stride and padding of the five convolutions.
+    convs: [[usize; 4]; 5],
+    /// Size of the max-pools of stride 2 after convolutions 1, 2 and 5.
+    pool: usize,
+    /// Length of the two hidden layers.
+    hidden: usize,
+    /// Dropout and biases (the paper's) or batch norm in the hidden layers.
+    dropout: bool,
+    /// The least image that leaves something to the last pool.
+    pub least_size: usize,
+}
+
+/// For images of about 32 px.
+pub const SMALL: Form = Form {
+    convs: [[64, 3, 1, 1], [192, 3, 1, 1], [384, 3, 1, 1], [256, 3, 1, 1], [256, 3, 1, 1]],
+    pool: 2,
+    hidden: 1024,
+    dropout: false,
+    least_size: 8,
+};
+
+/// The paper's.
+pub const LARGE: Form = Form {
+    convs: [[96, 11, 4, 2], [256, 5, 1, 2], [384, 3, 1, 1], [384, 3, 1, 1], [256, 3, 1, 1]],
+    pool: 3,
+    hidden: 4096,
+    dropout: true,
+    least_size: 63,
+};
+
+/// AlexNet without its last layer.
+#[derive(Clone, Debug)]
+pub struct AlexNet {
+    convs: Vec<ConvBn>,
+    pool: usize,
+    hidden: Hidden,
+}
+
+#[derive(Clone, Debug)]
+enum Hidden {
+    Dropout([Linear; 2]),
+    Norm([ConvBn; 2]),
+}
+
+/// How the layer after the body begins.
+pub fn head_init(arch: Arch) -> Init {
+    if arch == Arch::Alexnet224 { Init::Normal(0.01) } else { Init::Uniform }
+}
+
+/// Whether a max-pool follows convolution `i`.
+fn pooled(i: usize) -> bool {
+    matches!(i, 0 | 1 | 4)
+}
+
+impl AlexNet {
+    /// Channels scale with `width`, 64 being the form's own; `None` when images of `size` px are too small.
+    pub fn new(build: &mut Builder, form: &Form, width: usize, size: usize) -> Option<(AlexNet, usize)> {
+        let scaled = |channels: usize| (channels * width).div_ceil(64);
+        let (mut side, mut from) = (size, 3);
+        let mut convs = Vec::new();
+        // Places in torchvision's sequence: convolution, norm, ReLU and perhaps a pool.
+        let mut place = 0;
+        for (i, &[to, kernel, stride, padding]) in form.convs.iter().enumerate() {
+            let to = scaled(to);
+            let (name, norm) = (format!("features.{place}"), format!("features.{}", place + 1));
+            let init = match form.dropout {
+                true => Init::Normal((2.0 / (kernel * kernel * to) as f32).sqrt()),
+                false => Init::Uniform,
+            };
+            convs.push(build.conv_bn(ConvSpec {
+                name: &name,
+                norm: &norm,
+                shape: [to, from, kernel, kernel],
+                conv: Conv { stride, padding, relu: true },
+                init,
+                bias: form.dropout,
+                flat: false,
+            }));
+            side = (side + 2 * padding).checked_sub(kernel)? / stride + 1;
+            place += 3;
+            if pooled(i) {
+                side = side.checked_sub(form.pool)? / 2 + 1;
+                place += 1;
+            }
+            from = to;
+        }
+        let (flat, hidden) = (from * side * side, scaled(form.hidden));
+        let hidden_layers = if form.dropout {
+            Hidden::Dropout([
+                build.linear("classifier.1", flat, hidden, Init::Normal(0.01)),
+                build.linear("classifier.4", hidden, hidden, Init::Normal(0.01)),
+            ])
+        } else {
+            let mut layer = |name, norm, from| {
+                build.conv_bn(ConvSpec {
+                    name,
+                    norm,
+                    shape: [hidden, from, 1, 1],
+                    conv: Conv { stride: 1, padding: 0, relu: true },
+                    init: Init::Uniform,
+                    bias: false,
+                    flat: true,
+                })
+            };
+            Hidden::Norm([layer("classifier.0", "classifier.1", flat), layer("classifier.3", "classifier.4", hidden)])
+        };
+        Some((AlexNet { convs, pool: form.pool, hidden: hidden_layers }, hidden))
+    }
+
+    /// Numbers that the convolutions of one image of `side` px give.
+    pub fn map_floats(&self, mut side: usize) -> usize {
+        let mut floats = 0;
+        for (i, conv) in self.convs.iter().enumerate() {
+            floats += conv.floats(side);
+            side = conv.side(side);
+            if pooled(i) {
+                side = (side - self.pool) / 2 + 1;
+            }
+        }
+        floats
+    }
+
+    /// `[b, h, w, 3]` to `[b, hidden]`.
+    pub fn forward(&self, pass: &Pass, mut x: Tensor<4>) -> Tensor<2> {
+        for (i, conv) in self.convs.iter().enumerate() {
+            x = conv_bn(pass, conv, x, None);
+            if pooled(i) {
+                x = kernels::max_pool(x, self.pool, 2, 0);
+            }
+        }
+        let [b, h, w, c] = x.dims();
+        // Torchvision flattens channels first.
+        let x = x.permute([0, 3, 1, 2]).reshape([b, c * h * w]);
+        match &self.hidden {
+            Hidden::Dropout([first, second]) => {
+                let x = rectified(linear(pass, first, dropout(pass, 0, x)));
+                rectified(linear(pass, second, dropout(pass, 1, x)))
+            }
+            Hidden::Norm([first, second]) => {
+                let x = conv_bn(pass, first, x.reshape([b, 1, 1, c * h * w]), None);
+                let x = conv_bn(pass, second, x, None);
+                let k = x.dims()[3];
+                x.reshape([b, k])
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Shapes, counts and gradients of the networks.
+
+use super::*;
+use crate::config::Config;
+use crate::rng::Purpose;
+
+fn network(arch: Arch, width: usize, size: usize) -> Network {
+    let config = config::Network { arch, width, ..Config::default().network };
+    Network::new(&config, size).unwrap()
+}
+
+fn batch(rows: usize, size: usize, seed: u64) -> Batch {
+    let mut s = Key { purpose: Purpose::Synthetic, seed, round: 0, epoch: 0 }.stream(0, 0);
+    Batch { rows, pixels: (0..rows * size * size * 3).map(|_| s.normal()).collect() }
+}
+
+fn dropout(ids: &[u64]) -> DropoutKey {
+    DropoutKey { key: Key { purpose: Purpose::Dropout, seed: 1, round: 0, epoch: 0 }, ids: ids.to_vec() }
+}
+
+#[test]
+fn parameter_counts_are_the_papers() {
+    assert_eq!(network(Arch::Resnet18, 64, 32).parameter_count(), 11_234_496);
+    let alexnet = network(Arch::Alexnet224, 64, 224).parameter_count();
+    assert!((58_700_000..58_900_000).contains(&alexnet), "{alexnet}");
+}
+
+#[test]
+fn names_are_torchvisions() {
+    let net = network(Arch::Resnet18, 8, 32);
+    let named = net.named(&net.init(0));
+    let shape = |name: &str| named.iter().find(|n| n.name == name).map(|n| n.shape.clone());
+    assert_eq!(shape("conv1.weight"), Some(vec![8, 3, 3, 3]));
+    assert_eq!(shape("layer4.0.downsample.0.weight"), Some(vec![64, 32, 1, 1]));
+    assert_eq!(shape("layer1.1.bn2.running_var"), Some(vec![8]));
+    assert_eq!(shape("fc.weight"), Some(vec![128, 64]));
+    assert_eq!(named.len(), 20 * 3 + 2 + 20 * 2);
+    let net = network(Arch::Alexnet, 64, 32);
+    let named = net.named(&net.init(0));
+    assert!(named.iter().any(|n| n.name == "classifier.0.weight" && n.shape == [1024, 4096]));
+}
+
+#[test]
+fn every_network_gives_unit_vectors_and_finite_gradients() {
+    for (arch, width, size) in [
+        (Arch::Resnet18, 4, 32),
+        (Arch::Resnet18, 4, 17),
+        (Arch::Resnet18, 4, 80),
+        (Arch::Alexnet, 8, 32),
+        (Arch::Alexnet224, 4, 80),
+    ] {
+        let net = network(arch, width, size);
+        let mut weights = net.init(3);
+        let out = net.embed(&weights, batch(2, size, 1));
+        assert_eq!((out.embedding.rows, out.embedding.dim, out.pooled.dim), (2, 128, net.pooled));
+        let length: f32 = out.embedding.row(1).iter().map(|x| x * x).sum();
+        assert!((length - 1.0).abs() < 1e-5, "{arch:?}: {length}");
+        let step = net.step(&weights, batch(4, size, 2), 2, dropout(&[0, 1]), |v| ((), vec![1.0; v.values.len()]));
+        assert_eq!(step.gradients.len(), weights.parameters.len());
+        assert!(step.gradients.iter().all(|g| weights::to_vec(g.to_data()).iter().all(|x| x.is_finite())));
+        weights.follow(&step.moments);
+        let sgd = kernels::Sgd { lr: 0.01, momentum: 0.9, decay: 5e-4, nesterov: false };
+        Optimizer::new(&weights).step(&mut weights, step.gradients, sgd);
+        assert!(weights.is_finite());
+    }
+}
+
+#[test]
+fn images_too_small_for_alexnet_are_refused() {
+    let config = config::Network { arch: Arch::Alexnet224, ..Config::default().network };
+    assert!(Network::new(&config, 32).unwrap_err().hint.contains("--size 63"));
+    assert!(Network::new(&config, 63).is_ok());
+    assert!(Network::new(&config, 62).is_err());
+}
+
+#[test]
+fn gradients_match_finite_differences() {
+    let net = network(Arch::Resnet18, 4, 16);
+    let mut weights = net.init(5);
+    // A fixed direction: the loss is its product with the embeddings.
+    let direction: Vec<f32> = batch(1, 16, 9).pixels[..512].to_vec();
+    let loss = |weights: &Weights| {
+        let direction = direction.clone();
+        let step = net.step(weights, batch(4, 16, 4), 2, dropout(&[0, 1]), |v| {
+            let value: f64 = v.values.iter().zip(&direction).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            (value, direction)
+        });
+        (step.loss, step.gradients)
+    };
+    let (_, gradients) = loss(&weights);
+    // The head, a middle convolution, a batch-norm scale and the stem.
+    for name in ["fc.weight", "layer2.0.conv2.weight", "layer3.1.bn1.weight", "conv1.weight"] {
+        let p = net.parameters.iter().position(|s| s.name == name).unwrap();
+        let gradient = weights::to_vec(gradients[p].to_data());
+        let at = (0..gradient.len()).max_by(|a, b| gradient[*a].abs().total_cmp(&gradient[*b].abs())).unwrap();
+        let original = weights::to_vec(weights.parameters[p].to_data());
+        let mut moved = |by: f32| {
+            let mut values = original.clone();
+            values[at] += by;
+            weights.parameters[p] = weights::flat(values);
+            loss(&weights).0
+        };
+        // The steeper, the shorter the step: ReLU's kinks are everywhere.
+        let h = 2e-3 / gradient[at].abs().max(1.0);
+        let expected = (moved(h) - moved(-h)) / (2.0 * f64::from(h));
+        moved(0.0);
+        let found = f64::from(gradient[at]);
+        assert!((found - expected).abs() < 0.05 * found.abs().max(0.1), "{name}: {found} is not {expected}");
+    }
+}
+
+#[test]
+fn batch_norm_follows_each_view_in_turn() {
+    let net = network(Arch::Resnet18, 4, 16);
+    let mut weights = net.init(5);
+    let two = batch(6, 16, 4);
+    let half = two.pixels.len() / 2;
+    let (one, other) = (two.pixels[..half].to_vec(), two.pixels[half..].to_vec());
+    let together = net.step(&weights, two, 2, dropout(&[0, 1, 2]), |v| ((), vec![0.0; v.values.len()]));
+    let mut expected = weights.clone();
+    for pixels in [one, other] {
+        let step =
+            net.step(&weights, Batch { rows: 3, pixels }, 1, dropout(&[0, 1, 2]), |v| ((), vec![0.0; v.values.len()]));
+        expected.follow(&step.moments);
+    }
+    weights.follow(&together.moments);
+    for (a, b) in weights.buffers.iter().zip(&expected.buffers) {
+        for (x, y) in a.iter().zip(b) {
+            assert!((x - y).abs() < 1e-4 * y.abs().max(1.0), "{x} is not {y}");
+        }
+    }
+}
+
+#[test]
+fn dropout_masks_follow_the_image_not_its_place() {
+    let net = network(Arch::Alexnet224, 4, 80);
+    let weights = net.init(2);
+    let embed = |ids: &[u64], pixels: Vec<f32>| {
+        let rows = ids.len();
+        net.step(&weights, Batch { rows, pixels }, 1, dropout(ids), |v| ((), vec![0.0; v.values.len()])).embedding
+    };
+    let b = batch(1, 80, 3).pixels;
+    // The same picture three times: batch norm sees no difference, so the masks alone tell the rows apart.
+    let three = |ids: &[u64]| embed(ids, [b.clone(), b.clone(), b.clone()].concat());
+    let (a, c) = (three(&[4, 5, 6]), three(&[6, 4, 5]));
+    assert_eq!(a.row(0), c.row(1));
+    assert_eq!(a.row(2), c.row(0));
+    assert_ne!(a.row(0), a.row(1));
+}
+
+#[test]
+fn weights_survive_their_names_and_others_are_refused() {
+    let net = network(Arch::Resnet18, 4, 32);
+    let weights = net.init(1);
+    let named = net.named(&weights);
+    assert_eq!(net.named(&net.from_named(&named).unwrap()), named);
+    assert!(net.from_named(&named[1..]).unwrap_err().message.contains("conv1.weight is missing"));
+    let wider = network(Arch::Resnet18, 8, 32);
+    assert!(wider.from_named(&named).unwrap_err().message.contains("shape"));
+}

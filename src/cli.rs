@@ -1,0 +1,145 @@
+//! The command line: one file per verb, each of which builds values and calls one room.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod data;
+mod eval;
+mod progress;
+mod table;
+mod train;
+
+use crate::error::{Error, Result, nearest};
+use crate::work::Stop;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Learn image features without labels: Progressive Cluster Purification.
+///
+/// Hand it a folder of images; it trains a network, and leaves embeddings, purified clusters and a result in a run folder.
+#[derive(Parser)]
+#[command(
+    name = "pcp",
+    version,
+    propagate_version = true,
+    after_help = "\
+Examples:
+  pcp train                                   train on the bundled photographs, a few minutes
+  pcp train PHOTOS/ --out runs/photos         train on any folder of images
+  pcp train --resume runs/photos              go on where a run was stopped
+  pcp eval knn runs/photos                    measure its features
+  pcp data check PHOTOS/                      see what is there and what is broken"
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Train a network on images, or go on with a run
+    Train(Box<train::Args>),
+    /// Measure the features of a run
+    #[command(subcommand)]
+    Eval(eval::Verb),
+    /// Look at data sets
+    #[command(subcommand)]
+    Data(data::Verb),
+    /// Measure this machine
+    #[command(subcommand)]
+    Bench(bench::Verb),
+}
+
+/// Parses the command line, does what it says, and reports errors as one `error:` and one `hint:`.
+pub fn main() -> ExitCode {
+    let stop = Stop::default();
+    let asked = stop.clone();
+    // The first Ctrl-C asks everything to stop and save; the second quits at once.
+    let handler = ctrlc::set_handler(move || {
+        if asked.request() {
+            std::process::exit(130);
+        }
+        eprintln!("\nstopping: saving first; press Ctrl-C again to quit at once");
+    });
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => match handler {
+            Ok(()) => run(cli.verb, &stop),
+            Err(e) => Err(Error::usage(format!("cannot listen for Ctrl-C: {e}"), "run it from an ordinary shell")),
+        },
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            // A closed pipe (`pcp --help | head`) is no failure.
+            let _ = e.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => Err(usage(&e)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {}", one_line(&e.message));
+            eprintln!("hint: {}", one_line(&e.hint));
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn run(verb: Verb, stop: &Stop) -> Result<()> {
+    match verb {
+        Verb::Train(args) => train::run(*args, stop),
+        Verb::Eval(verb) => eval::run(verb, stop),
+        Verb::Data(verb) => data::run(verb),
+        Verb::Bench(verb) => bench::run(verb, stop),
+    }
+}
+
+/// Sets how many threads work; 0 for all cores.
+fn use_threads(threads: usize) -> Result<()> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .map_err(|e| Error::usage(format!("cannot use {threads} threads: {e}"), "try fewer --threads"))
+}
+
+/// A clap error as one of ours: what was wrong, and the nearest right word.
+fn usage(e: &clap::Error) -> Error {
+    if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Error::usage(
+            "a verb is missing",
+            "try: pcp train, pcp eval knn, pcp data check, pcp bench step; or pcp --help",
+        );
+    }
+    let text = e.render().to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let mut message = first.trim_start_matches("error: ").to_string();
+    if message.ends_with(':') {
+        let listed = text.lines().skip(1).take_while(|l| l.starts_with("  "));
+        message = format!("{message} {}", listed.map(str::trim).collect::<Vec<_>>().join(", "));
+    }
+    let value = |kind| match e.get(kind) {
+        Some(ContextValue::String(s)) => Some(s.clone()),
+        Some(ContextValue::Strings(s)) => s.first().cloned(),
+        _ => None,
+    };
+    let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+        .into_iter()
+        .find_map(value);
+    let valid = match e.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(valid)) => Some(valid.join(", ")),
+        _ => None,
+    };
+    let guess = suggested.or_else(|| {
+        let wrong = value(ContextKind::InvalidSubcommand)?;
+        let command = Cli::command();
+        nearest(&wrong, command.get_subcommands().map(|c| c.get_name())).map(str::to_string)
+    });
+    let hint = match (guess, valid) {
+        (Some(guess), _) => format!("did you mean {guess}? see pcp --help"),
+        (None, Some(valid)) => format!("it may be {valid}"),
+        (None, None) => "see pcp --help, or --help after the verb, for what there is".to_string(),
+    };
+    Error::usage(message, hint)
+}

@@ -1,0 +1,350 @@
+//! `pcp bench`: how fast is this machine?
+
+use super::table;
+use crate::augment::Augmenter;
+use crate::backbone::{Batch, DropoutKey, Network, Optimizer};
+use crate::config::{Arch, Config, Form, Recipe};
+use crate::data::Image;
+use crate::error::{Error, Result};
+use crate::evaluate::knn::nearest;
+use crate::features::Features;
+use crate::kmeans::{KMeans, kmeans};
+use crate::memory::Bank;
+use crate::objective::bank_loss;
+use crate::purify::Positives;
+use crate::rng::{Key, Purpose};
+use crate::work::Stop;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::time::Instant;
+
+#[derive(Subcommand)]
+#[command(after_help = "\
+Examples:
+  pcp bench step --width 16 --batch 128
+  pcp bench kmeans --n 50000 --k 1000 --json")]
+pub enum Verb {
+    /// Training steps: forward, bank loss, backward and SGD
+    Step(Step),
+    /// Inference
+    Infer(Infer),
+    /// k-means on random unit vectors
+    Kmeans(Kmeans),
+    /// Exact nearest neighbours of random unit vectors
+    Knn(Knn),
+    /// Random views of an image, on one core
+    Augment(Augment),
+}
+
+#[derive(Args)]
+struct NetworkArgs {
+    /// Network: resnet18, alexnet or alexnet224
+    #[arg(long, default_value = "resnet18")]
+    arch: String,
+    /// Channels of the first stage
+    #[arg(long, default_value_t = 64)]
+    width: usize,
+    /// Images per batch
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// Side of the images [default: 32, 224 for alexnet224]
+    #[arg(long)]
+    size: Option<usize>,
+    /// Batches that count, after two that do not
+    #[arg(long, default_value_t = 10)]
+    iters: usize,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// Threads [default: all cores]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub struct Step {
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// Rows of the memory bank
+    #[arg(long, default_value_t = 50_000)]
+    bank: usize,
+}
+
+#[derive(Args)]
+pub struct Infer {
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+#[derive(Args)]
+pub struct Kmeans {
+    /// Vectors
+    #[arg(long, default_value_t = 50_000)]
+    n: usize,
+    /// Their length
+    #[arg(long, default_value_t = 128)]
+    dim: usize,
+    /// Clusters
+    #[arg(long, default_value_t = 1000)]
+    k: usize,
+    /// Iterations
+    #[arg(long, default_value_t = 20)]
+    iters: usize,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+pub struct Knn {
+    /// Vectors to search
+    #[arg(long, default_value_t = 50_000)]
+    n: usize,
+    /// Vectors to search for
+    #[arg(long, default_value_t = 10_000)]
+    queries: usize,
+    /// Their length
+    #[arg(long, default_value_t = 128)]
+    dim: usize,
+    /// Neighbours
+    #[arg(long, default_value_t = 200)]
+    k: usize,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+pub struct Augment {
+    /// Side of image and view
+    #[arg(long, default_value_t = 32)]
+    size: usize,
+    /// Views per image
+    #[arg(long, default_value_t = 2)]
+    views: u32,
+    /// Images that count
+    #[arg(long, default_value_t = 5000)]
+    iters: usize,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
+    match verb {
+        Verb::Step(args) => {
+            super::use_threads(args.network.common.threads)?;
+            step(&args, stop)
+        }
+        Verb::Infer(args) => {
+            super::use_threads(args.network.common.threads)?;
+            infer(&args, stop)
+        }
+        Verb::Kmeans(args) => {
+            super::use_threads(args.common.threads)?;
+            bench_kmeans(&args, stop)
+        }
+        Verb::Knn(args) => {
+            super::use_threads(args.common.threads)?;
+            bench_knn(&args, stop)
+        }
+        Verb::Augment(args) => {
+            super::use_threads(1)?;
+            augment(&args, stop)
+        }
+    }
+}
+
+fn positive(values: &[(&str, usize)]) -> Result<()> {
+    match values.iter().find(|(_, v)| *v == 0) {
+        Some((name, _)) => Err(Error::usage(format!("--{name} is 0"), format!("give --{name} a number above 0"))),
+        None => Ok(()),
+    }
+}
+
+fn build(args: &NetworkArgs) -> Result<(Network, Batch)> {
+    let arch: Arch = toml::Value::String(args.arch.clone()).try_into().map_err(|_| {
+        Error::usage(format!("there is no network {}", args.arch), "use resnet18, alexnet or alexnet224")
+    })?;
+    let size = args.size.unwrap_or(if arch == Arch::Alexnet224 { 224 } else { 32 });
+    positive(&[("width", args.width), ("batch", args.batch), ("size", size), ("iters", args.iters)])?;
+    let config = crate::config::Network { arch, width: args.width, ..Config::default().network };
+    let network = Network::new(&config, size)?;
+    let pixels = random(args.batch * size * size, 3, 0).values;
+    Ok((network, Batch { rows: args.batch, pixels }))
+}
+
+/// Numbers for nothing in particular: normal, the same every time.
+fn random(rows: usize, dim: usize, index: u64) -> Features {
+    let key = Key { purpose: Purpose::Synthetic, seed: 0, round: 0, epoch: 0 };
+    let mut stream = key.stream(index, 0);
+    Features { rows, dim, values: (0..rows * dim).map(|_| stream.normal()).collect() }
+}
+
+fn step(args: &Step, stop: &Stop) -> Result<()> {
+    let n = &args.network;
+    positive(&[("bank", args.bank)])?;
+    let (network, batch) = build(n)?;
+    let (rows, iters, bank_rows) = (n.batch, n.iters, args.bank);
+    let seconds = stop.run(move || {
+        let mut weights = network.init(0);
+        let mut optimizer = Optimizer::new(&weights);
+        let bank = Bank { rows: random(bank_rows, network.embedding, 1).normalised(), momentum: 0.5 };
+        let positives = Positives::instances(bank_rows);
+        let samples: Vec<usize> = (0..rows).map(|i| i * 7919 % bank_rows).collect();
+        let ids: Vec<u64> = samples.iter().map(|s| *s as u64).collect();
+        let key = Key { purpose: Purpose::Dropout, seed: 0, round: 0, epoch: 0 };
+        let sgd = kernels::Sgd { lr: 0.03, momentum: 0.9, decay: 5e-4, nesterov: false };
+        let mut started = Instant::now();
+        for i in 0..iters + 2 {
+            if i == 2 {
+                started = Instant::now();
+            }
+            let dropout = DropoutKey { key, ids: ids.clone() };
+            let step = network.step(&weights, batch.clone(), 1, dropout, |v| {
+                let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, Form::Logsum);
+                (loss.each, loss.gradient)
+            });
+            weights.follow(&step.moments);
+            optimizer.step(&mut weights, step.gradients, sgd);
+        }
+        started.elapsed().as_secs_f64()
+    })?;
+    let rate = (rows * iters) as f64 / seconds;
+    show(
+        n.common.json,
+        "training",
+        &json!({
+            "images_per_second": rate, "seconds_per_step": seconds / iters as f64, "arch": n.arch, "width": n.width,
+            "batch": rows, "bank": args.bank, "threads": rayon::current_num_threads(), "cpu": cpu(),
+        }),
+    )
+}
+
+fn infer(args: &Infer, stop: &Stop) -> Result<()> {
+    let n = &args.network;
+    let (network, batch) = build(n)?;
+    let (rows, iters) = (n.batch, n.iters);
+    let seconds = stop.run(move || {
+        let weights = network.init(0);
+        let mut started = Instant::now();
+        for i in 0..iters + 2 {
+            if i == 2 {
+                started = Instant::now();
+            }
+            network.embed(&weights, batch.clone());
+        }
+        started.elapsed().as_secs_f64()
+    })?;
+    show(
+        n.common.json,
+        "inference",
+        &json!({
+            "images_per_second": (rows * iters) as f64 / seconds, "arch": n.arch, "width": n.width, "batch": rows,
+            "threads": rayon::current_num_threads(), "cpu": cpu(),
+        }),
+    )
+}
+
+fn bench_kmeans(args: &Kmeans, stop: &Stop) -> Result<()> {
+    let &Kmeans { n, dim, k, iters, .. } = args;
+    positive(&[("n", n), ("dim", dim), ("k", k), ("iters", iters)])?;
+    let asked = stop.clone();
+    let (seconds, found) = stop.run(move || {
+        let features = random(n, dim, 2).normalised();
+        let ids: Vec<u64> = (0..n as u64).collect();
+        let settings = KMeans { k, iterations: iters, spherical: false };
+        let started = Instant::now();
+        let found = kmeans(&features, &ids, &settings, 0, 0, 0, &mut |_| asked.check());
+        (started.elapsed().as_secs_f64(), found)
+    })?;
+    show(
+        args.common.json,
+        "k-means",
+        &json!({
+            "seconds": seconds, "objective": found?.objective, "n": n, "dim": dim, "k": k, "iters": iters,
+            "threads": rayon::current_num_threads(), "cpu": cpu(),
+        }),
+    )
+}
+
+fn bench_knn(args: &Knn, stop: &Stop) -> Result<()> {
+    let &Knn { n, queries, dim, k, .. } = args;
+    positive(&[("n", n), ("queries", queries), ("dim", dim), ("k", k)])?;
+    let seconds = stop.run(move || {
+        let (bank, asked) = (random(n, dim, 3).normalised(), random(queries, dim, 4).normalised());
+        let started = Instant::now();
+        nearest(&asked, &bank, k, false, &|_| ());
+        started.elapsed().as_secs_f64()
+    })?;
+    show(
+        args.common.json,
+        "kNN",
+        &json!({
+            "seconds": seconds, "n": n, "queries": queries, "dim": dim, "k": k,
+            "threads": rayon::current_num_threads(), "cpu": cpu(),
+        }),
+    )
+}
+
+fn augment(args: &Augment, stop: &Stop) -> Result<()> {
+    let &Augment { size, views, iters, .. } = args;
+    positive(&[("size", size), ("views", views as usize), ("iters", iters)])?;
+    let seconds = stop.run(move || {
+        let pixels = random(size * size, 3, 5).values.into_iter().map(|x| (x * 60.0 + 128.0).clamp(0.0, 255.0) as u8);
+        let image = Image { width: size, height: size, pixels: pixels.collect() };
+        let augmenter = Augmenter { size, margin: 1.0, mean: [0.5; 3], std: [0.25; 3], recipe: Recipe::default() };
+        let key = Key { purpose: Purpose::View, seed: 0, round: 0, epoch: 0 };
+        let mut out = vec![0.0f32; size * size * 3];
+        let started = Instant::now();
+        for i in 0..iters {
+            for view in 0..views {
+                augmenter.train_view(&image, &mut key.stream(i as u64, view), &mut out);
+            }
+        }
+        started.elapsed().as_secs_f64()
+    })?;
+    show(
+        args.json,
+        "augmentation",
+        &json!({
+            "images_per_second": iters as f64 / seconds, "microseconds_per_view": seconds * 1e6 / (iters as f64 * f64::from(views)),
+            "size": size, "views": views, "threads": 1, "cpu": cpu(),
+        }),
+    )
+}
+
+fn show(as_json: bool, what: &str, report: &serde_json::Value) -> Result<()> {
+    if as_json {
+        println!("{report}");
+        return Ok(());
+    }
+    let number = |v: &serde_json::Value| match v.as_f64() {
+        Some(x) if !v.is_u64() => format!("{x:.4}"),
+        _ => v.to_string().trim_matches('"').to_string(),
+    };
+    let rows: Vec<(String, String)> =
+        report.as_object().into_iter().flatten().map(|(k, v)| (k.replace('_', " "), number(v))).collect();
+    println!("{what}\n{}", table::columns(&rows));
+    Ok(())
+}
+
+/// The CPU's kind and the vector features that kernels may use.
+pub fn cpu() -> String {
+    let mut found: Vec<&str> = vec![std::env::consts::ARCH];
+    #[cfg(target_arch = "x86_64")]
+    {
+        let features = [
+            ("avx2", std::is_x86_feature_detected!("avx2")),
+            ("fma", std::is_x86_feature_detected!("fma")),
+            ("avx512f", std::is_x86_feature_detected!("avx512f")),
+            ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
+        ];
+        found.extend(features.iter().filter(|f| f.1).map(|f| f.0));
+    }
+    found.join(" ")
+}

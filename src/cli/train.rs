@@ -1,0 +1,325 @@
+//! `pcp train`.
+
+use super::progress::{self, Progress};
+use super::table;
+use crate::config::{Config, Layer, preset};
+use crate::data::{self, Source};
+use crate::error::{Error, Result};
+use crate::run::{About, RunFolder, refuse_changes};
+use crate::schedule::Schedule;
+use crate::train::{Observer, Setup, State, setup, train};
+use crate::work::Stop;
+use clap::Parser;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  pcp train                                                  bundled photographs, a few minutes
+  pcp train PHOTOS/ --out runs/photos                        a folder; class folders give labels for the kNN probe
+  pcp train cifar10 --data-dir DATA --epochs 200             the paper's setting
+  pcp train cifar10 --data-dir DATA --limit 10000 --width 16 --epochs 40 --clusters 200
+  pcp train PHOTOS/ --preset pcp-nowarm --set train.lr=0.01  another system, any setting
+  pcp train --resume runs/photos                             go on where it was stopped
+
+Presets: pcp (default), pcp-nowarm, pcp-paper, pcp-release; data: bundled, folder, cifar10, cifar100, in100, cub200.
+Every setting and its value is in the run folder's config.toml.")]
+pub struct Args {
+    /// What to train on: a folder of images, cifar10, cifar100 or bundled
+    data: Option<String>,
+    /// Where the CIFAR files are
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Run folder [default: runs/<data>-<preset>-<n>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the run in this folder
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "overwrite"])]
+    resume: Option<PathBuf>,
+    /// A preset by name, or a TOML file; may be repeated, later ones win
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    preset: Vec<String>,
+    /// Any setting, as section.key=value; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Everything random follows from it [default: 0]
+    #[arg(long)]
+    seed: Option<i64>,
+    /// Threads [default: all cores]; results do not depend on it
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Epochs per round
+    #[arg(long)]
+    epochs: Option<i64>,
+    /// Rounds
+    #[arg(long)]
+    rounds: Option<i64>,
+    /// Images per step
+    #[arg(long)]
+    batch: Option<i64>,
+    /// Share of a cluster that is filtered out
+    #[arg(long)]
+    gamma: Option<f64>,
+    /// The least number of clusters: auto (a fiftieth of the images) or a number
+    #[arg(long, value_name = "auto|N")]
+    clusters: Option<String>,
+    /// Network: resnet18, alexnet or alexnet224
+    #[arg(long)]
+    arch: Option<String>,
+    /// Channels of the first stage; 64 is the paper's
+    #[arg(long)]
+    width: Option<i64>,
+    /// Side of the images that the network sees
+    #[arg(long)]
+    size: Option<i64>,
+    /// Train on the first N images only
+    #[arg(long, value_name = "N")]
+    limit: Option<i64>,
+    /// Epochs between kNN probes
+    #[arg(long, value_name = "N")]
+    eval_every: Option<i64>,
+    /// Keep so many snapshots of the weights, evenly spaced
+    #[arg(long, value_name = "N")]
+    snapshots: Option<i64>,
+    /// Minutes between checkpoints within an epoch
+    #[arg(long, value_name = "MINUTES")]
+    save_minutes: Option<f64>,
+    /// Begin anew in a run folder that exists, removing the old run's files
+    #[arg(long)]
+    overwrite: bool,
+    /// Show nothing but errors and the result
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// The flags as config layers, in the order in which they win.
+    fn overrides(&self) -> Result<Vec<Layer>> {
+        let mut layers: Vec<Layer> = self.set.iter().map(|s| Layer::assignment(s)).collect::<Result<_>>()?;
+        let mut integer = |flag: &str, path: &str, value: Option<i64>| {
+            layers.extend(value.map(|v| Layer::flag(flag, path, v)));
+        };
+        integer("--seed", "train.seed", self.seed);
+        integer("--epochs", "train.epochs", self.epochs);
+        integer("--rounds", "train.rounds", self.rounds);
+        integer("--batch", "train.batch", self.batch);
+        integer("--width", "network.width", self.width);
+        integer("--size", "data.size", self.size);
+        integer("--limit", "data.limit", self.limit);
+        integer("--eval-every", "evaluate.every", self.eval_every);
+        integer("--snapshots", "run.snapshots", self.snapshots);
+        layers.extend(self.gamma.map(|v| Layer::flag("--gamma", "purify.gamma", v)));
+        layers.extend(self.save_minutes.map(|v| Layer::flag("--save-minutes", "run.save_minutes", v)));
+        layers.extend(self.arch.as_ref().map(|v| Layer::flag("--arch", "network.arch", v.as_str())));
+        if let Some(clusters) = &self.clusters {
+            let value = clusters.parse::<i64>().map(toml::Value::from).unwrap_or_else(|_| clusters.as_str().into());
+            layers.push(Layer::flag("--clusters", "clusters.floor", value));
+        }
+        layers.extend(self.data_dir.as_ref().map(|v| Layer::flag("--data-dir", "data.dir", v.as_str())));
+        Ok(layers)
+    }
+}
+
+pub fn run(args: Args, stop: &Stop) -> Result<()> {
+    super::use_threads(args.threads)?;
+    let (setup, state, progress) = match &args.resume {
+        Some(path) => match resume(&args, path, stop)? {
+            Some(prepared) => prepared,
+            None => return finished(&args, path),
+        },
+        None => begin(&args, stop)?,
+    };
+    let result = train(&setup, state);
+    progress.done();
+    let result = result?;
+    setup.run.log(&table::result(&result));
+    report(&args, &setup.run, &result)
+}
+
+fn report(args: &Args, run: &RunFolder, result: &crate::run::RunResult) -> Result<()> {
+    if args.json {
+        let text = serde_json::to_string(result).map_err(|e| Error::file(e.to_string(), "please report this"))?;
+        println!("{text}");
+    } else {
+        println!("\n{}", table::result(result));
+        println!("  everything is in {}", run.path().display());
+    }
+    Ok(())
+}
+
+/// A run that has a result: says so and shows it.
+fn finished(args: &Args, path: &Path) -> Result<()> {
+    let run = RunFolder::open(path)?;
+    match run.read_result()? {
+        Some(result) => {
+            if !args.quiet {
+                eprintln!("{} is finished; this is its result", run.path().display());
+            }
+            report(args, &run, &result)
+        }
+        None => Err(Error::file("the result is gone", "run it again with --resume")),
+    }
+}
+
+type Prepared = (Setup, State, Arc<Progress>);
+
+fn begin(args: &Args, stop: &Stop) -> Result<Prepared> {
+    let source = Source::parse(args.data.as_deref().unwrap_or("bundled"))?;
+    let data_preset = match source {
+        Source::Bundled => "bundled",
+        Source::Cifar10 => "cifar10",
+        Source::Cifar100 => "cifar100",
+        Source::Folder(_) => "folder",
+    };
+    // What is named wins over what the data implies.
+    let mut names = vec![data_preset.to_string()];
+    names.extend(args.preset.iter().cloned());
+    let mut layers = names.iter().map(|n| preset(n)).collect::<Result<Vec<_>>>()?;
+    layers.push(Layer::flag("DATA", "data.source", source.to_string()));
+    layers.extend(args.overrides()?);
+    let config = Config::from_layers(&layers)?;
+    if !config.data.dir.is_empty() && !matches!(source, Source::Cifar10 | Source::Cifar100) {
+        return Err(Error::usage("--data-dir is for cifar10 and cifar100", format!("leave it out for {source}")));
+    }
+    if let Some(out) = &args.out {
+        // Refuse before the images are read.
+        if !args.overwrite && RunFolder::open(out).is_ok() {
+            RunFolder::create(out, false)?;
+        }
+    }
+    let dataset = load(args, &config)?;
+    let config = setup::resolve(config, &dataset)?;
+    let system = args.preset.first().map_or("pcp", String::as_str);
+    let system = Path::new(system).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
+    let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
+    let about = about(&dataset, names);
+    let run = RunFolder::create(&out, args.overwrite)?;
+    run.write_config(&config, &about)?;
+    run.write_files(&dataset)?;
+    let (setup, progress) = prepare(args, config, dataset, run, about, stop)?;
+    let state = setup.begin();
+    Ok((setup, state, progress))
+}
+
+/// The run in `path`, ready to go on; `None` when it is finished.
+fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
+    let run = RunFolder::open(path)?;
+    let (config, about) = run.read_config()?;
+    let mut layers = vec![Layer::new("config.toml".into(), config.to_table())];
+    for name in &args.preset {
+        layers.push(preset(name)?);
+    }
+    if let Some(data) = &args.data {
+        layers.push(Layer::flag("DATA", "data.source", Source::parse(data)?.to_string()));
+    }
+    layers.extend(args.overrides()?);
+    let changed = Config::from_layers(&layers)?;
+    refuse_changes(&config, &changed)?;
+    if run.read_result()?.is_some() {
+        return Ok(None);
+    }
+    let dataset = load(args, &changed)?;
+    if dataset.fingerprint() != about.fingerprint {
+        return Err(Error::data(
+            format!("the images of {} are not those that {} began with", config.data.source, path.display()),
+            "bring the images back as they were, or start another run",
+        ));
+    }
+    let (setup, progress) = prepare(args, changed, dataset, run, about, stop)?;
+    let state = setup.restore()?;
+    let p = &state.progress;
+    progress.say(&format!("going on in round {}, epoch {}, after {} batches", p.round, p.epoch, p.batch));
+    progress.resumed_at(p.metrics_lines as u32);
+    Ok(Some((setup, state, progress)))
+}
+
+fn prepare(
+    args: &Args,
+    config: Config,
+    dataset: data::Dataset,
+    run: RunFolder,
+    about: About,
+    stop: &Stop,
+) -> Result<(Setup, Arc<Progress>)> {
+    let schedule = Schedule::new(&config, dataset.train.images.len())?;
+    let progress = Arc::new(Progress::new(args.quiet || args.json, &schedule, &run));
+    let observer: Arc<dyn Observer> = progress.clone();
+    let setup = Setup::new(config, dataset, run, about, stop.clone(), observer)?;
+    plan(&setup, &progress);
+    setup.warn_beforehand();
+    Ok((setup, progress))
+}
+
+fn load(args: &Args, config: &Config) -> Result<data::Dataset> {
+    let bar = progress::bar("reading", args.quiet || args.json);
+    let dataset = data::load(&setup::load_request(config)?, &|done, total| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    dataset
+}
+
+/// Says what the run will do.
+fn plan(setup: &Setup, progress: &Progress) {
+    let (config, data, network) = (&setup.config, &setup.dataset, &setup.network);
+    let count = |labels: &Option<data::Labels>| labels.as_ref().map(|l| l.classes.len());
+    let test = data.test.as_ref().map(|t| format!(", {} to test on", t.images.len())).unwrap_or_default();
+    let classes = count(&data.train.labels).map(|n| format!(", {n} classes (for evaluation only)")).unwrap_or_default();
+    progress.say(&format!("data      {}: {} images to learn from{test}{classes}", data.name, data.train.images.len()));
+    progress.say(&format!(
+        "network   {:?}, width {}, {} px, {:.1} M parameters",
+        config.network.arch,
+        config.network.width,
+        network.size,
+        network.parameter_count() as f64 / 1e6
+    ));
+    let warmup = match config.objective.warmup_rounds {
+        0 => "no warm-up".to_string(),
+        _ => format!("warm-up to epoch {}", (config.objective.warmup_until * f64::from(config.train.epochs)).round()),
+    };
+    progress.say(&format!(
+        "schedule  {} x {} epochs of {} steps; K from {} to {}; {warmup}; seed {}",
+        config.train.rounds,
+        config.train.epochs,
+        data.train.images.len().div_ceil(config.train.batch),
+        setup.schedule.clusters(0, 0),
+        setup.schedule.floor,
+        config.train.seed
+    ));
+    let memory = setup.memory();
+    progress.say(&format!(
+        "memory    about {}: images {}, bank and features {}, network and a step {}; {} threads",
+        table::bytes(memory.iter().sum()),
+        table::bytes(memory[0]),
+        table::bytes(memory[1]),
+        table::bytes(memory[2]),
+        rayon::current_num_threads()
+    ));
+    progress.say(&format!("folder    {}", setup.run.path().display()));
+}
+
+fn about(dataset: &data::Dataset, presets: Vec<String>) -> About {
+    About {
+        version: env!("CARGO_PKG_VERSION").into(),
+        revision: env!("PCP_REVISION").into(),
+        cpu: super::bench::cpu(),
+        command: command(),
+        data: dataset.name.clone(),
+        fingerprint: dataset.fingerprint(),
+        presets,
+    }
+}
+
+/// The command as it was given, quoted where a shell needs it.
+fn command() -> String {
+    let quote = |word: String| {
+        let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+        if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    };
+    std::iter::once("pcp".to_string()).chain(std::env::args().skip(1)).map(quote).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,425 @@
+//! The settings themselves. Shares of the epochs are fractions of one round's length T.
+
+use serde::{Deserialize, Serialize};
+
+/// A value, or `"auto"`: what fits the data.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Auto<T> {
+    /// This very value.
+    Value(T),
+    /// What fits the data.
+    Auto(AutoWord),
+}
+
+/// The word `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AutoWord {
+    /// What fits the data.
+    Auto,
+}
+
+impl<T: Copy> Auto<T> {
+    /// `"auto"`.
+    pub const AUTO: Self = Auto::Auto(AutoWord::Auto);
+
+    /// The value, or `fitting` where it is `"auto"`.
+    pub fn or(self, fitting: T) -> T {
+        match self {
+            Auto::Value(value) => value,
+            Auto::Auto(_) => fitting,
+        }
+    }
+}
+
+/// All settings of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The images.
+    pub data: Data,
+    /// The training views.
+    pub augment: Recipe,
+    /// The network.
+    pub network: Network,
+    /// Epochs, optimiser and seed.
+    pub train: Train,
+    /// How many clusters there are, and how they are found.
+    pub clusters: ClusterSettings,
+    /// Which members of a cluster are trusted.
+    pub purify: PurifySettings,
+    /// The losses and the memory bank.
+    pub objective: Objective,
+    /// The kNN probe.
+    pub evaluate: Evaluate,
+    /// What the run folder keeps.
+    pub run: RunSettings,
+}
+
+/// The images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// `bundled`, `cifar10`, `cifar100`, or a folder.
+    pub source: String,
+    /// Where the CIFAR files are.
+    pub dir: String,
+    /// Only the first so many training images; 0 for all.
+    pub limit: usize,
+    /// Side of the square the network sees. Auto: 64, and 224 for `alexnet224`.
+    pub size: Auto<usize>,
+    /// Clean view: the short side is resized to `size * margin`, then the centre is cut out (256/224 for 224-px sets).
+    pub margin: f64,
+    /// Short side to which decoded photographs are shrunk when read; 0 keeps them as they are. Auto: `size * 256/224`.
+    pub stored: Auto<usize>,
+    /// Whether class folders give labels (for evaluation).
+    pub labels: bool,
+    /// Channel means, in 0..1. Auto: those of the training images.
+    pub mean: Auto<[f64; 3]>,
+    /// Channel standard deviations. Auto: those of the training images.
+    pub std: Auto<[f64; 3]>,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Data {
+            source: "bundled".into(),
+            dir: String::new(),
+            limit: 0,
+            size: Auto::AUTO,
+            margin: 1.0,
+            stored: Auto::AUTO,
+            labels: true,
+            mean: Auto::AUTO,
+            std: Auto::AUTO,
+        }
+    }
+}
+
+/// The training view: a random resized crop, colour jitter, grey and a flip. The defaults are the paper's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recipe {
+    /// Share of the image's area that a crop covers, from and to.
+    pub scale: [f64; 2],
+    /// Width by height of a crop, from and to, drawn log-uniformly.
+    pub ratio: [f64; 2],
+    /// Brightness factors are drawn from 1 - b to 1 + b.
+    pub brightness: f64,
+    /// Contrast factors are drawn from 1 - c to 1 + c.
+    pub contrast: f64,
+    /// Saturation factors are drawn from 1 - s to 1 + s.
+    pub saturation: f64,
+    /// Hue is shifted by -h to h turns.
+    pub hue: f64,
+    /// Probability of the four colour changes above.
+    pub jitter_probability: f64,
+    /// Probability of losing all colour.
+    pub grey: f64,
+    /// Probability of a left-right flip.
+    pub flip: f64,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Recipe {
+            scale: [0.2, 1.0],
+            ratio: [3.0 / 4.0, 4.0 / 3.0],
+            brightness: 0.4,
+            contrast: 0.4,
+            saturation: 0.4,
+            hue: 0.4,
+            jitter_probability: 1.0,
+            grey: 0.2,
+            flip: 0.5,
+        }
+    }
+}
+
+/// Which network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arch {
+    /// ResNet18.
+    Resnet18,
+    /// AlexNet for small images.
+    Alexnet,
+    /// The paper's AlexNet for 224-px images.
+    Alexnet224,
+}
+
+/// How a ResNet begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stem {
+    /// `small` up to 64 px, `large` above.
+    Auto,
+    /// 3x3, stride 1.
+    Small,
+    /// 7x7, stride 2, and a max-pool.
+    Large,
+}
+
+/// The network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Network {
+    /// Which one.
+    pub arch: Arch,
+    /// Channels of the first stage; everything scales with it. 64 is the paper's.
+    pub width: usize,
+    /// Length D of an embedding.
+    pub embedding: usize,
+    /// How a ResNet begins.
+    pub stem: Stem,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Network { arch: Arch::Resnet18, width: 64, embedding: 128, stem: Stem::Auto }
+    }
+}
+
+/// How the learning rate falls within a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LrSchedule {
+    /// By `lr_steps`.
+    Steps,
+    /// Half a cosine from `lr` to 0.
+    Cosine,
+}
+
+/// Epochs, optimiser and seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Train {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Rounds; each is `epochs` long.
+    pub rounds: u32,
+    /// Epochs per round, T.
+    pub epochs: u32,
+    /// Images per step, B.
+    pub batch: usize,
+    /// Learning rate at the start of a round.
+    pub lr: f64,
+    /// How it falls.
+    pub lr_schedule: LrSchedule,
+    /// Pairs `[share of the epochs, factor on lr from there on]`.
+    pub lr_steps: Vec<[f64; 2]>,
+    /// SGD momentum.
+    pub momentum: f64,
+    /// Nesterov's variant of it.
+    pub nesterov: bool,
+    /// Weight decay, on all parameters.
+    pub weight_decay: f64,
+}
+
+impl Default for Train {
+    fn default() -> Self {
+        Train {
+            seed: 0,
+            rounds: 1,
+            epochs: 200,
+            batch: 128,
+            lr: 0.03,
+            lr_schedule: LrSchedule::Steps,
+            lr_steps: vec![[0.6, 0.1], [0.8, 0.01]],
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 5e-4,
+        }
+    }
+}
+
+/// Which features are clustered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClusterFeatures {
+    /// Of one random training view per image.
+    Augmented,
+    /// Of the clean view.
+    Clean,
+    /// The rows of the memory bank.
+    Bank,
+}
+
+/// How many clusters there are, and how they are found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterSettings {
+    /// The floor N_c. Auto: a fiftieth of the images, at least 2.
+    pub floor: Auto<usize>,
+    /// Whether K_t falls from N to the floor (Eq. 1); otherwise it is the floor from the start.
+    pub progressive: bool,
+    /// Which features are clustered.
+    pub features: ClusterFeatures,
+    /// From this share of N on, K_t clusters are no clusters: every sample is its own instance.
+    pub instances_from: f64,
+    /// k-means iterations.
+    pub iterations: usize,
+    /// Whether centroids are scaled to unit length.
+    pub spherical: bool,
+    /// k-means starts per epoch; the one with the least objective counts.
+    pub runs: u32,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        ClusterSettings {
+            floor: Auto::AUTO,
+            progressive: true,
+            features: ClusterFeatures::Augmented,
+            instances_from: 0.95,
+            iterations: 20,
+            spherical: false,
+            runs: 1,
+        }
+    }
+}
+
+/// Which members of a cluster are trusted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PurifySettings {
+    /// Share of a cluster that CP_r filters out, the farthest from its centre.
+    pub gamma: f64,
+    /// How much a vote counts less with every epoch it is older (Eq. 2).
+    pub alpha: f64,
+    /// How many past clusterings vote, n. Auto: 15 of 200 epochs, at least 3.
+    pub history: Auto<usize>,
+    /// Kept members with a vote below this are dropped.
+    pub lower: f64,
+    /// Filtered members with at least this vote are pulled back. Auto: 0.617378 of the greatest vote, 3.0 at n = 15.
+    pub upper: Auto<f64>,
+    /// Whether CP_s votes at all.
+    pub votes: bool,
+    /// Share of the epochs from which CP_r acts; before it, clusters are kept whole.
+    pub reliable_from: f64,
+    /// Share of the epochs of round 0 from which clusterings are stored, and CP_s acts once n of them are.
+    pub stable_from: f64,
+    /// The same in later rounds (for CP_s alone; clusterings are always stored there).
+    pub stable_from_later: f64,
+    /// Clusters of 2 to this many members are kept whole in round 0 before `small_until`.
+    pub small: usize,
+    /// Share of the epochs before which small clusters are kept whole.
+    pub small_until: f64,
+    /// The release's quirk: before `stable_from`, stop assigning at the first cluster with fewer than two members.
+    pub stop_at_first_single: bool,
+}
+
+impl Default for PurifySettings {
+    fn default() -> Self {
+        PurifySettings {
+            gamma: 0.5,
+            alpha: 0.8,
+            history: Auto::AUTO,
+            lower: 0.0,
+            upper: Auto::AUTO,
+            votes: true,
+            reliable_from: 0.0,
+            stable_from: 0.5,
+            stable_from_later: 0.1,
+            small: 5,
+            small_until: 0.5,
+            stop_at_first_single: false,
+        }
+    }
+}
+
+/// The three forms of the cluster loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// `-log sum_j P(j)`, the release's.
+    Logsum,
+    /// `-sum_j log P(j)`, Eq. 5 as printed; its gradients grow with the cluster.
+    Sumlog,
+    /// `-1/|S| sum_j log P(j)`.
+    Meanlog,
+}
+
+/// The losses and the memory bank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Objective {
+    /// Temperature of Eq. 3 and of the warm-up loss.
+    pub tau: f64,
+    /// Form of the cluster loss.
+    pub form: Form,
+    /// Share of the old row in an updated bank row.
+    pub bank_momentum: f64,
+    /// Views that take the bank loss, 1 or 2.
+    pub bank_views: u32,
+    /// Rounds with the IS warm-up; 0 for none.
+    pub warmup_rounds: u32,
+    /// Weight of the IS loss at the start of a warm-up round.
+    pub warmup_start: f64,
+    /// Weight towards which it falls.
+    pub warmup_end: f64,
+    /// Share of the epochs at which the warm-up ends.
+    pub warmup_until: f64,
+}
+
+impl Default for Objective {
+    fn default() -> Self {
+        Objective {
+            tau: 0.1,
+            form: Form::Logsum,
+            bank_momentum: 0.5,
+            bank_views: 1,
+            warmup_rounds: 1,
+            warmup_start: 0.8,
+            warmup_end: 0.5,
+            warmup_until: 0.9,
+        }
+    }
+}
+
+/// Which features are evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeatureKind {
+    /// The unit vectors that the loss sees.
+    Embedding,
+    /// What the last layer before them gives, scaled to unit length.
+    Pooled,
+}
+
+/// The kNN probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Evaluate {
+    /// Epochs between probes; the last epoch is always probed. Auto: a twentieth of a round.
+    pub every: Auto<u32>,
+    /// Neighbours.
+    pub k: usize,
+    /// Temperature of their weights.
+    pub tau: f64,
+    /// Which features.
+    pub features: FeatureKind,
+}
+
+impl Default for Evaluate {
+    fn default() -> Self {
+        Evaluate { every: Auto::AUTO, k: 200, tau: 0.1, features: FeatureKind::Embedding }
+    }
+}
+
+/// What the run folder keeps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSettings {
+    /// How many snapshots of the weights, evenly spaced over the run.
+    pub snapshots: u32,
+    /// Minutes between checkpoints within an epoch.
+    pub save_minutes: f64,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        RunSettings { snapshots: 0, save_minutes: 10.0 }
+    }
+}

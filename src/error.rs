@@ -1,0 +1,135 @@
+//! One error type: what went wrong, and what the user can do about it.
+
+use std::fmt::Display;
+use std::path::Path;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What kind of thing went wrong; decides the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The command, an option or a config value is wrong.
+    Usage,
+    /// Data cannot be read or makes no sense.
+    Data,
+    /// A file cannot be read or written.
+    File,
+    /// Training cannot go on.
+    Training,
+    /// The user asked to stop; everything is saved.
+    Stopped,
+}
+
+/// An error with its remedy. It is shown as one `error:` line and one `hint:` line.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// What kind of error it is.
+    pub kind: Kind,
+    /// What went wrong, naming the thing.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Error {
+    fn new(kind: Kind, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Error { kind, message: message.into(), hint: hint.into() }
+    }
+
+    /// A wrong command, option or config value.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message, hint)
+    }
+
+    /// Data that cannot be used.
+    pub fn data(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Kind::Data, message, hint)
+    }
+
+    /// A file that holds something else than it should.
+    pub fn file(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Kind::File, message, hint)
+    }
+
+    /// Training that cannot go on.
+    pub fn training(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(Kind::Training, message, hint)
+    }
+
+    /// A stop the user asked for.
+    pub fn stopped() -> Self {
+        Self::new(Kind::Stopped, "stopped", "run the command again")
+    }
+
+    /// A failed system call on `path`; `doing` completes "cannot ...", as in "cannot read".
+    pub fn io(doing: &str, path: &Path, source: &std::io::Error) -> Self {
+        use std::io::ErrorKind::*;
+        let hint = match source.kind() {
+            NotFound => "check the path",
+            PermissionDenied | ReadOnlyFilesystem => "check the permissions of the file and its folder",
+            StorageFull | QuotaExceeded | FileTooLarge => "free some disk space, then go on with --resume",
+            _ => "check the file and the disk it is on",
+        };
+        Self::new(Kind::File, format!("cannot {doing} {}: {source}", path.display()), hint)
+    }
+
+    /// The process exit code: 2 for wrong use, 130 for a stop, 1 for everything else.
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            Kind::Usage => 2,
+            Kind::Stopped => 130,
+            _ => 1,
+        }
+    }
+}
+
+/// The candidate most like `word`, when one is like it at all.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|c| (edit_distance(word, c), c))
+        .filter(|(d, c)| *d <= (word.len().max(c.len()) / 2).max(1))
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Levenshtein distance in characters.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// A list for people: `a, b, c`.
+pub fn listed<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_edits() {
+        assert_eq!(edit_distance("gama", "gamma"), 1);
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn nearest_names_a_likely_word_only() {
+        assert_eq!(nearest("gama", ["gamma", "alpha"]), Some("gamma"));
+        assert_eq!(nearest("zzzzzz", ["gamma", "alpha"]), None);
+    }
+}

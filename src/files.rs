@@ -1,0 +1,93 @@
+//! Files that are whole or not there: written beside their place, synced, then renamed into it.
+
+use crate::error::{Error, Result};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Ending of files that are being written.
+pub const UNFINISHED: &str = "tmp";
+
+/// Writes `path` with what `fill` puts into it. A crash at any moment leaves the old file or the new one, never a part.
+pub fn write_whole(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+    let unfinished = unfinished(path);
+    let outcome = fill_and_rename(path, &unfinished, fill);
+    outcome.map_err(|e| {
+        // Best effort: a leftover is also removed when the run goes on.
+        let _ = fs::remove_file(&unfinished);
+        Error::io("write", path, &e)
+    })
+}
+
+fn fill_and_rename(
+    path: &Path,
+    unfinished: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut writer = BufWriter::with_capacity(1 << 20, File::create(unfinished)?);
+    fill(&mut writer)?;
+    writer.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+    fs::rename(unfinished, path)?;
+    // The rename itself must reach the disk, too.
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+/// Where `path` is written before it is whole.
+pub fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{UNFINISHED}"));
+    path.with_file_name(name)
+}
+
+/// Writes bytes whole.
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_whole(path, |w| w.write_all(bytes))
+}
+
+/// Reads a whole file.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|e| Error::io("read", path, &e))
+}
+
+/// Makes a folder and those above it.
+pub fn make_folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|e| Error::io("make the folder", path, &e))
+}
+
+/// A field of a CSV file, quoted where it must be.
+pub fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.txt");
+        write_bytes(&path, b"old").unwrap();
+        let failed = write_whole(&path, |w| {
+            w.write_all(b"half of the ne")?;
+            Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
+        });
+        let e = failed.unwrap_err();
+        assert!(e.message.contains("a.txt") && e.hint.contains("disk space"), "{e:?}");
+        assert_eq!(read_bytes(&path).unwrap(), b"old");
+        assert!(!unfinished(&path).exists());
+        write_bytes(&path, b"new").unwrap();
+        assert_eq!(read_bytes(&path).unwrap(), b"new");
+        assert!(read_bytes(&dir.path().join("b")).unwrap_err().message.contains("cannot read"));
+        assert!(write_bytes(&dir.path().join("no/such/b"), b"").is_err());
+    }
+
+    #[test]
+    fn csv_fields_are_quoted_where_they_must() {
+        assert_eq!(csv_field("a b"), "a b");
+        assert_eq!(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}

@@ -1,0 +1,50 @@
+//! Progressive Cluster Purification (PCP; Zhang et al., ICPR 2020): image features without labels.
+//!
+//! | paper | file | function |
+//! |---|---|---|
+//! | Algorithm 1, the loop | `train.rs` | [`train::train`] |
+//! | Eq. 1, number of clusters K_t | `schedule.rs` | [`schedule::eq1`] |
+//! | k-means | `kmeans.rs` | [`kmeans::kmeans`] |
+//! | CP_r and CP_s, purification | `purify.rs` | [`purify::purify`] |
+//! | Eq. 2, vote V(i) | `purify.rs` | [`purify::History::vote`] |
+//! | Eq. 3, P(j\|v) over the memory bank | `objective.rs` | [`objective::bank_softmax`] |
+//! | Eq. 4 to 6, instance and cluster loss | `objective.rs` | [`objective::bank_loss`] |
+//! | memory bank and its update | `memory.rs` | [`memory::Bank`] |
+//! | warm-up by instance spreading | `objective.rs`, `method/pcp.rs` | [`objective::spreading_loss`], [`method::pcp::loss`] |
+//! | networks | `backbone.rs` | [`backbone::Network`] |
+//! | training views | `augment.rs` | [`augment::Augmenter`] |
+//! | weighted kNN | `evaluate/knn.rs` | [`evaluate::knn::nearest`], [`evaluate::knn::vote`] |
+//!
+//! Data flows one way; the run folder is the only meeting point between training and all that comes after:
+//!
+//! ```text
+//! data -> augment -> loader -> backbone -> memory --+
+//!             schedule -> kmeans -> purify ---------+-> objective -> method -> train -> [run folder] -> evaluate
+//! ```
+
+pub mod augment;
+pub mod backbone;
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod config;
+pub mod data;
+pub mod dots;
+pub mod error;
+pub mod evaluate;
+pub mod features;
+pub mod files;
+pub mod kmeans;
+pub mod loader;
+pub mod matmul;
+pub mod memory;
+pub mod method;
+pub mod npy;
+pub mod objective;
+pub mod purify;
+pub mod resize;
+pub mod rng;
+pub mod run;
+pub mod schedule;
+pub mod tensors;
+pub mod train;
+pub mod work;

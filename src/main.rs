@@ -1,0 +1,7 @@
+//! The `pcp` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pcp::cli::main()
+}

@@ -1,0 +1,3 @@
+//! The systems: what each takes for positives, and what its loss is.
+
+pub mod pcp;

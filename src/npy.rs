@@ -1,0 +1,78 @@
+//! NumPy files: `.npy` arrays and compressed `.npz` archives of them.
+
+use crate::error::Result;
+use crate::files::write_whole;
+use npyz::{AutoSerialize, WriterBuilder};
+use std::io::{self, Seek, Write};
+use std::path::Path;
+use zip::write::{SimpleFileOptions, ZipWriter};
+
+fn put<T: AutoSerialize + Copy>(out: impl Write, shape: &[u64], values: &[T]) -> io::Result<()> {
+    let mut npy = npyz::WriteOptions::new().default_dtype().shape(shape).writer(out).begin_nd()?;
+    npy.extend(values.iter().copied())?;
+    npy.finish()
+}
+
+/// Writes one array to `path`.
+pub fn write_npy<T: AutoSerialize + Copy>(path: &Path, shape: &[usize], values: &[T]) -> Result<()> {
+    let shape: Vec<u64> = shape.iter().map(|n| *n as u64).collect();
+    write_whole(path, |w| put(w, &shape, values))
+}
+
+/// A `.npz` archive of vectors being written.
+pub struct Npz<W: Write + Seek>(ZipWriter<W>);
+
+impl<W: Write + Seek> Npz<W> {
+    /// Adds the vector `name`.
+    pub fn add<T: AutoSerialize + Copy>(&mut self, name: &str, values: &[T]) -> io::Result<()> {
+        // No time stamp: equal contents give equal files.
+        let options = SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Deflated)
+            .last_modified_time(zip::DateTime::default());
+        self.0.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
+        put(&mut self.0, &[values.len() as u64], values)
+    }
+}
+
+/// Writes a compressed archive to `path`.
+pub fn write_npz(path: &Path, fill: impl FnOnce(&mut Npz<io::Cursor<Vec<u8>>>) -> io::Result<()>) -> Result<()> {
+    write_whole(path, |w| {
+        let mut npz = Npz(ZipWriter::new(io::Cursor::new(Vec::new())));
+        fill(&mut npz)?;
+        w.write_all(npz.0.finish().map_err(io::Error::other)?.get_ref())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.npy");
+        write_npy(&path, &[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.5]).unwrap();
+        let npy = npyz::NpyFile::new(std::fs::File::open(&path).unwrap()).unwrap();
+        assert_eq!(npy.shape(), &[2, 3]);
+        assert_eq!(npy.into_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]);
+    }
+
+    #[test]
+    fn archives_come_back_and_are_reproducible() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = dir.path().join(name);
+            write_npz(&path, |z| {
+                z.add("label", &[1u32, 2, 3])?;
+                z.add("vote", &[f32::NAN, 0.5])
+            })
+            .unwrap();
+            std::fs::read(path).unwrap()
+        };
+        let bytes = write("a.npz");
+        assert_eq!(bytes, write("b.npz"));
+        let mut zip = zip::ZipArchive::new(io::Cursor::new(bytes)).unwrap();
+        let label = npyz::NpyFile::new(zip.by_name("label.npy").unwrap()).unwrap();
+        assert_eq!(label.into_vec::<u32>().unwrap(), [1, 2, 3]);
+    }
+}

@@ -1,0 +1,187 @@
+//! The losses, as pure functions of embeddings and bank, each with its gradient by the embeddings.
+//!
+//! P(j|v) = exp(m_j . v / tau) / sum_k exp(m_k . v / tau) over all N rows of the bank (Eq. 3). Gradients flow into the
+//! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
+
+use crate::config::Form;
+use crate::features::{Features, dot};
+use crate::matmul::{Matrix, matmul};
+use crate::purify::Positives;
+use rayon::prelude::*;
+
+/// P above this counts as this in log(1 - P).
+const CLAMP: f64 = 1.0 - 1e-6;
+
+/// The bank loss of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BankLoss {
+    /// Loss of every row of the batch (Eq. 4 or 5).
+    pub each: Vec<f64>,
+    /// Gradient of the mean loss (Eq. 6) by the embeddings, `[b, d]`.
+    pub gradient: Vec<f32>,
+}
+
+/// Eq. 4 for samples without positives, Eq. 5 in its `form` for the others; `samples[r]` is the sample of row `r` of `v`.
+pub fn bank_loss(
+    v: &Features,
+    samples: &[usize],
+    bank: &Features,
+    positives: &Positives,
+    tau: f32,
+    form: Form,
+) -> BankLoss {
+    let softmax = bank_softmax(v, bank, tau);
+    let scale = 1.0 / (f64::from(tau) * v.rows as f64);
+    let rows: Vec<(f64, Vec<f32>)> = (0..v.rows)
+        .into_par_iter()
+        .map(|r| {
+            let own = [samples[r] as u32];
+            let set = positives.of(samples[r]).unwrap_or(&own);
+            let logits: Vec<f64> =
+                set.iter().map(|j| f64::from(dot(bank.row(*j as usize), v.row(r))) / f64::from(tau)).collect();
+            let all = softmax.log_sum_exp[r];
+            // The loss is `pull * lse(all) - value`, and its gradient `(pull * E[m] - sum_j weight_j m_j) / tau`.
+            let (pull, value, weights) = match form {
+                Form::Logsum => {
+                    let value = log_sum_exp(&logits);
+                    (1.0, value, logits.iter().map(|l| (l - value).exp()).collect())
+                }
+                Form::Sumlog => (set.len() as f64, logits.iter().sum(), vec![1.0; set.len()]),
+                Form::Meanlog => {
+                    let n = set.len() as f64;
+                    (1.0, logits.iter().sum::<f64>() / n, vec![1.0 / n; set.len()])
+                }
+            };
+            let expectation = &softmax.expectation[r * v.dim..(r + 1) * v.dim];
+            let mut gradient: Vec<f64> = expectation.iter().map(|e| pull * f64::from(*e)).collect();
+            for (j, weight) in set.iter().zip(weights) {
+                for (g, m) in gradient.iter_mut().zip(bank.row(*j as usize)) {
+                    *g -= weight * f64::from(*m);
+                }
+            }
+            (pull * all - value, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+        })
+        .collect();
+    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+}
+
+fn log_sum_exp(logits: &[f64]) -> f64 {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    max + logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln()
+}
+
+/// The softmax of embeddings over a bank, without its B x N values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BankSoftmax {
+    /// `log sum_k exp(m_k . v / tau)` per row of `v`.
+    pub log_sum_exp: Vec<f64>,
+    /// `sum_k P(k|v) m_k` per row of `v`, `[b, d]`.
+    pub expectation: Vec<f32>,
+}
+
+/// One pass over the bank in blocks of `BLOCK` rows: each block gives its maximum, sum and weighted rows, and the blocks
+/// are put together in order.
+pub fn bank_softmax(v: &Features, bank: &Features, tau: f32) -> BankSoftmax {
+    const BLOCK: usize = 1024;
+    let (b, d) = (v.rows, v.dim);
+    let scaled: Vec<f32> = v.values.iter().map(|x| x / tau).collect();
+    let blocks: Vec<(Vec<f32>, Vec<f64>, Vec<f32>)> = bank
+        .values
+        .par_chunks(BLOCK * d)
+        .map(|block| {
+            let n = block.len() / d;
+            let mut logits = vec![0.0f32; b * n];
+            let block = Matrix::new(block, n, d);
+            matmul(Matrix::new(&scaled, b, d), block.t(), &mut logits, false);
+            let (mut max, mut sum) = (vec![0.0f32; b], vec![0.0f64; b]);
+            for (r, row) in logits.chunks_mut(n).enumerate() {
+                max[r] = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                for l in row.iter_mut() {
+                    *l = (*l - max[r]).exp();
+                    sum[r] += f64::from(*l);
+                }
+            }
+            let mut weighted = vec![0.0f32; b * d];
+            matmul(Matrix::new(&logits, b, n), block, &mut weighted, false);
+            (max, sum, weighted)
+        })
+        .collect();
+    let rows: Vec<(f64, Vec<f32>)> = (0..b)
+        .into_par_iter()
+        .map(|r| {
+            let max = blocks.iter().map(|(m, _, _)| m[r]).fold(f32::NEG_INFINITY, f32::max);
+            let mut total = 0.0f64;
+            let mut expectation = vec![0.0f64; d];
+            for (m, sum, weighted) in &blocks {
+                let factor = f64::from(m[r] - max).exp();
+                total += factor * sum[r];
+                for (e, w) in expectation.iter_mut().zip(&weighted[r * d..(r + 1) * d]) {
+                    *e += factor * f64::from(*w);
+                }
+            }
+            (f64::from(max) + total.ln(), expectation.into_iter().map(|e| (e / total) as f32).collect())
+        })
+        .collect();
+    BankSoftmax {
+        log_sum_exp: rows.iter().map(|r| r.0).collect(),
+        expectation: rows.into_iter().flat_map(|r| r.1).collect(),
+    }
+}
+
+/// The instance-spreading loss (IS) of 2B rows, view 1 then view 2, and its gradient.
+///
+/// `L = -1/2B sum_i [log P_i,partner + sum_{j != i,partner} log(1 - P_ij)]`, with
+/// `P_ij = exp(x_i . sg(x_j) / tau) / sum_{k != i} exp(x_i . sg(x_k) / tau)`: the key side has no gradient.
+pub fn spreading_loss(v: &Features, tau: f32) -> (f64, Vec<f32>) {
+    let (n, d) = (v.rows, v.dim);
+    assert!(n.is_multiple_of(2), "two views of every sample");
+    let all = Matrix::new(&v.values, n, d);
+    let mut similarity = vec![0.0f32; n * n];
+    matmul(all, all.t(), &mut similarity, false);
+    // Row by row, similarities become coefficients c_ij of x_j in the gradient by x_i.
+    let losses: Vec<f64> = similarity
+        .par_chunks_mut(n.max(1))
+        .enumerate()
+        .map(|(i, row)| spreading_row(row, i, (i + n / 2) % n, tau))
+        .collect();
+    let scale = -1.0 / (n as f32 * tau);
+    similarity.iter_mut().for_each(|c| *c *= scale);
+    let mut gradient = vec![0.0f32; n * d];
+    matmul(Matrix::new(&similarity, n, n), all, &mut gradient, false);
+    (-losses.iter().sum::<f64>() / n.max(1) as f64, gradient)
+}
+
+/// Turns the similarities of row `i` into `d(terms of i) / d s_ij` and returns the terms' sum.
+fn spreading_row(row: &mut [f32], i: usize, partner: usize, tau: f32) -> f64 {
+    let tau = f64::from(tau);
+    let others = |j: &usize| *j != i;
+    let max = (0..row.len()).filter(others).map(|j| f64::from(row[j])).fold(f64::NEG_INFINITY, f64::max);
+    let p: Vec<f64> =
+        (0..row.len()).map(|j| if j == i { 0.0 } else { ((f64::from(row[j]) - max) / tau).exp() }).collect();
+    let total: f64 = p.iter().sum();
+    let log_total = total.ln();
+    let mut terms = (f64::from(row[partner]) - max) / tau - log_total;
+    // r_j = P_ij / (1 - P_ij) for those that are pushed away; a clamped P has no gradient.
+    let mut pushes = 0.0;
+    let push = |q: f64| if q < CLAMP { q / (1.0 - q) } else { 0.0 };
+    for j in (0..row.len()).filter(others).filter(|j| *j != partner) {
+        let q = p[j] / total;
+        terms += (1.0 - q.min(CLAMP)).ln();
+        pushes += push(q);
+    }
+    for j in 0..row.len() {
+        let q = p[j] / total;
+        let own = if j == i {
+            0.0
+        } else if j == partner {
+            1.0 - q + q * pushes
+        } else {
+            -q - push(q) + q * pushes
+        };
+        row[j] = own as f32;
+    }
+    terms
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! The run folder: the only meeting point between training and all that comes after.
+//!
+//! ```text
+//! config.toml            every setting, resolved, with version, revision, CPU and data fingerprint under [about]
+//! train.log              what was said
+//! metrics.jsonl          one line an epoch
+//! checkpoints/           the last two
+//! snapshots/             weights along the way
+//! clusters/r0-e012.npz   label, status, distance and vote of every sample
+//! model.safetensors      the last weights;  model-best.safetensors: those with the best probe
+//! files.csv              id, file and label of every row
+//! bad_files.csv          files that could not be used
+//! clusters.csv           the final clusters
+//! embeddings.npy         the final embeddings, in the order of files.csv
+//! result.json            the result
+//! ```
+
+mod record;
+mod warning;
+
+pub use record::{EpochRecord, RunResult};
+pub use warning::Warning;
+
+use crate::config::Config;
+use crate::data::{Dataset, Labels};
+use crate::error::{Error, Result, listed};
+use crate::features::Features;
+use crate::files::{self, csv_field, make_folder, read_bytes, write_bytes, write_whole};
+use crate::npy::{write_npy, write_npz};
+use crate::purify::{Purified, Status};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Everything that a run writes; `--overwrite` removes just this.
+const OURS: &[&str] = &[
+    "config.toml",
+    "train.log",
+    "metrics.jsonl",
+    "checkpoints",
+    "snapshots",
+    "clusters",
+    "model.safetensors",
+    "model-best.safetensors",
+    "files.csv",
+    "bad_files.csv",
+    "clusters.csv",
+    "embeddings.npy",
+    "result.json",
+];
+
+/// What made a run, written beside its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Version of this program.
+    pub version: String,
+    /// Its revision, where it is known.
+    pub revision: String,
+    /// The CPU's kind and vector features.
+    pub cpu: String,
+    /// The command, word by word.
+    pub command: String,
+    /// Name of the data set.
+    pub data: String,
+    /// Fingerprint of the images.
+    pub fingerprint: String,
+    /// Presets that were named or implied.
+    pub presets: Vec<String>,
+}
+
+/// A run's folder.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// A new folder at `path`. A folder that is there already is refused, unless `overwrite`: then the files of the run in it
+    /// are removed, and nothing else.
+    pub fn create(path: &Path, overwrite: bool) -> Result<RunFolder> {
+        let run = RunFolder { path: path.to_path_buf() };
+        let occupied = path.exists() && fs::read_dir(path).map_or(true, |mut entries| entries.next().is_some());
+        if occupied && !overwrite {
+            let hint = match run.file("config.toml").exists() {
+                true => format!(
+                    "go on with --resume {0}, begin anew with --overwrite, or choose another --out",
+                    path.display()
+                ),
+                false => "choose another --out".to_string(),
+            };
+            return Err(Error::usage(format!("{} exists", path.display()), hint));
+        }
+        if occupied && !run.file("config.toml").exists() {
+            let message = format!("{} holds no run, so there is nothing to overwrite", path.display());
+            return Err(Error::usage(message, "choose another --out"));
+        }
+        for name in OURS {
+            let file = run.file(name);
+            let removed = if file.is_dir() { fs::remove_dir_all(&file) } else { fs::remove_file(&file) };
+            match removed {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &file, &e)),
+                _ => {}
+            }
+        }
+        for folder in ["checkpoints", "clusters"] {
+            make_folder(&run.file(folder))?;
+        }
+        Ok(run)
+    }
+
+    /// The run in `path`.
+    pub fn open(path: &Path) -> Result<RunFolder> {
+        let run = RunFolder { path: path.to_path_buf() };
+        if !run.file("config.toml").is_file() {
+            let message = format!("{} is not a run folder: it has no config.toml", path.display());
+            return Err(Error::usage(message, "give the folder that pcp train wrote (its --out)"));
+        }
+        Ok(run)
+    }
+
+    /// `runs/<data>-<preset>-<n>` with the first free n.
+    pub fn fresh_path(data: &str, preset: &str) -> PathBuf {
+        let tidy = |text: &str| -> String {
+            text.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+        };
+        let name = format!("{}-{}", tidy(data), tidy(preset));
+        (1..).map(|n| PathBuf::from(format!("runs/{name}-{n}"))).find(|p| !p.exists()).unwrap_or_default()
+    }
+
+    /// The folder's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes `config.toml`, before anything else happens.
+    pub fn write_config(&self, config: &Config, about: &About) -> Result<()> {
+        let fail = |e: toml::ser::Error| Error::file(format!("config.toml: {e}"), "please report this");
+        let mut text = toml::to_string(&toml::Table::from_iter([(
+            "about".to_string(),
+            toml::Value::try_from(about).map_err(fail)?,
+        )]))
+        .map_err(fail)?;
+        text.push('\n');
+        text.push_str(&toml::to_string(&config.to_table()).map_err(fail)?);
+        write_bytes(&self.file("config.toml"), text.as_bytes())
+    }
+
+    /// The settings and what made them.
+    pub fn read_config(&self) -> Result<(Config, About)> {
+        #[derive(Deserialize)]
+        struct Head {
+            about: About,
+        }
+        let path = self.file("config.toml");
+        let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
+        let head: Head = toml::from_str(&text).map_err(|e| {
+            Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
+        })?;
+        Ok((Config::read(&path)?, head.about))
+    }
+
+    /// Adds a line to `train.log`. The log is a convenience: a failure to write it stops nothing.
+    pub fn log(&self, line: &str) {
+        if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(self.file("train.log")) {
+            let _ = writeln!(file, "{line}");
+        }
+    }
+
+    /// Adds an epoch to `metrics.jsonl`.
+    pub fn append_metrics(&self, record: &EpochRecord) -> Result<()> {
+        let path = self.file("metrics.jsonl");
+        let line =
+            serde_json::to_string(record).map_err(|e| Error::file(format!("metrics: {e}"), "please report this"))?;
+        let append = || -> std::io::Result<()> {
+            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+            file.write_all(format!("{line}\n").as_bytes())?;
+            file.sync_all()
+        };
+        append().map_err(|e| Error::io("write", &path, &e))
+    }
+
+    /// Cuts `metrics.jsonl` back to its first `lines` lines.
+    pub fn cut_metrics(&self, lines: usize) -> Result<()> {
+        let path = self.file("metrics.jsonl");
+        if !path.exists() && lines == 0 {
+            return Ok(());
+        }
+        let bytes = read_bytes(&path)?;
+        let end: usize = bytes.split_inclusive(|b| *b == b'\n').take(lines).map(<[u8]>::len).sum();
+        let whole = bytes[..end].iter().filter(|b| **b == b'\n').count();
+        if whole < lines {
+            return Err(Error::file(
+                format!("{} has {whole} lines, but the checkpoint is {lines} epochs on", path.display()),
+                "restore the file, or begin anew with --overwrite",
+            ));
+        }
+        if end == bytes.len() { Ok(()) } else { write_bytes(&path, &bytes[..end]) }
+    }
+
+    /// All epochs so far.
+    pub fn read_metrics(&self) -> Result<Vec<EpochRecord>> {
+        let path = self.file("metrics.jsonl");
+        let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
+        let parse = |(i, line): (usize, &str)| {
+            serde_json::from_str(line)
+                .map_err(|e| Error::file(format!("{}, line {}: {e}", path.display(), i + 1), "remove the broken line"))
+        };
+        text.lines().enumerate().map(parse).collect()
+    }
+
+    /// Removes files that a crash left half written.
+    pub fn remove_unfinished(&self) {
+        for folder in [self.path.clone(), self.file("checkpoints"), self.file("clusters"), self.file("snapshots")] {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.path().extension().is_some_and(|e| e == files::UNFINISHED) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+    }
+
+    /// Writes `files.csv` and, where there is any, `bad_files.csv`.
+    pub fn write_files(&self, data: &Dataset) -> Result<()> {
+        let images = &data.train.images;
+        let label = |row: usize| match &data.train.labels {
+            Some(Labels { classes, of }) => csv_field(&classes[of[row] as usize]),
+            None => String::new(),
+        };
+        write_whole(&self.file("files.csv"), |w| {
+            writeln!(w, "row,id,file,label")?;
+            for (row, (id, name)) in images.ids().iter().zip(images.names()).enumerate() {
+                writeln!(w, "{row},{id},{},{}", csv_field(name), label(row))?;
+            }
+            Ok(())
+        })?;
+        if data.bad.is_empty() {
+            return Ok(());
+        }
+        write_whole(&self.file("bad_files.csv"), |w| {
+            writeln!(w, "id,file,reason")?;
+            for bad in &data.bad {
+                writeln!(w, "{},{},{}", bad.id, csv_field(&bad.name), csv_field(&bad.reason))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes `clusters/r<round>-e<epoch>.npz`.
+    pub fn write_epoch_clusters(&self, round: u32, epoch: u32, labels: &[u32], purified: &Purified) -> Result<()> {
+        let status: Vec<u8> = purified.status.iter().map(|s| *s as u8).collect();
+        write_npz(&self.file("clusters").join(format!("r{round}-e{epoch:03}.npz")), |z| {
+            z.add("label", labels)?;
+            z.add("status", &status)?;
+            z.add("distance", &purified.distance)?;
+            z.add("vote", &purified.vote)
+        })
+    }
+
+    /// Writes `clusters.csv`, the final clusters.
+    pub fn write_final_clusters(&self, data: &Dataset, labels: &[u32], purified: &Purified) -> Result<()> {
+        write_whole(&self.file("clusters.csv"), |w| {
+            writeln!(w, "file,cluster,status,distance,vote")?;
+            for (row, name) in data.train.images.names().iter().enumerate() {
+                let status: Status = purified.status[row];
+                let vote = purified.vote[row];
+                let vote = if vote.is_nan() { String::new() } else { vote.to_string() };
+                let (cluster, distance) = (labels[row], purified.distance[row]);
+                writeln!(w, "{},{cluster},{},{distance},{vote}", csv_field(name), status.name())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes `embeddings.npy`.
+    pub fn write_embeddings(&self, features: &Features) -> Result<()> {
+        write_npy(&self.file("embeddings.npy"), &[features.rows, features.dim], &features.values)
+    }
+
+    /// Writes `result.json`, which also says that the run is finished.
+    pub fn write_result(&self, result: &RunResult) -> Result<()> {
+        let text = serde_json::to_string_pretty(result)
+            .map_err(|e| Error::file(format!("result: {e}"), "please report this"))?;
+        write_bytes(&self.file("result.json"), format!("{text}\n").as_bytes())
+    }
+
+    /// The result, once the run is finished.
+    pub fn read_result(&self) -> Result<Option<RunResult>> {
+        let path = self.file("result.json");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let parsed = serde_json::from_slice(&read_bytes(&path)?);
+        parsed
+            .map(Some)
+            .map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file; --resume makes it again"))
+    }
+}
+
+/// Refuses to go on with other settings than the run began with, naming each.
+pub fn refuse_changes(before: &Config, now: &Config) -> Result<()> {
+    let (old, new) = (before.entries(), now.entries());
+    // How often to save changes no bit of the result.
+    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && a.0 != "run.save_minutes");
+    let changed: Vec<String> = differ.map(|(a, b)| format!("{} is {}, not {}", a.0, a.1, b.1)).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Error::usage(
+        format!("a run goes on with the settings it began with: {}", listed(changed)),
+        "leave these options out, or start another run with another --out",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! What a run reports: one record an epoch, one result at the end.
+
+use serde::{Deserialize, Serialize};
+
+/// A line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// Round, from 0.
+    pub round: u32,
+    /// Epoch within the round, from 0.
+    pub epoch: u32,
+    /// K_t.
+    pub clusters: usize,
+    /// Clusters that have members; 0 when every sample is its own instance.
+    pub non_empty: usize,
+    /// Share of samples that have a positive set.
+    pub kept: f64,
+    /// Samples that CP_s pulled back.
+    pub pulled_back: usize,
+    /// Samples that CP_s dropped.
+    pub dropped: usize,
+    /// Samples without a positive set.
+    pub instances: usize,
+    /// Mean loss.
+    pub loss: f64,
+    /// Mean bank loss of samples that are instances.
+    pub loss_instance: Option<f64>,
+    /// Mean bank loss of samples that have a positive set.
+    pub loss_cluster: Option<f64>,
+    /// Mean warm-up loss.
+    pub loss_is: Option<f64>,
+    /// Learning rate.
+    pub lr: f32,
+    /// Seconds in all.
+    pub seconds: f64,
+    /// Seconds for the features that are clustered.
+    pub feature_seconds: f64,
+    /// Seconds for k-means and purification.
+    pub cluster_seconds: f64,
+    /// Seconds for training.
+    pub train_seconds: f64,
+    /// Images trained on per second, each counted once however many views it has.
+    pub images_per_second: f64,
+    /// Share of samples whose cluster partners changed since the last clustering.
+    pub churn: Option<f64>,
+    /// kNN accuracy in percent, when probed.
+    pub knn: Option<f64>,
+}
+
+/// `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// kNN of the clean, normalised pixels, in percent.
+    pub knn_raw: Option<f64>,
+    /// kNN of the network before training.
+    pub knn_untrained: Option<f64>,
+    /// kNN at the best probed epoch.
+    pub knn_best: Option<f64>,
+    /// kNN at the last epoch.
+    pub knn_last: Option<f64>,
+    /// The epoch of `knn_best`, counted from 1 over all rounds.
+    pub best_epoch: Option<u32>,
+    /// How the kNN was measured.
+    pub protocol: Option<String>,
+    /// Training images.
+    pub images: usize,
+    /// Clusters at the end that have members.
+    pub clusters: usize,
+    /// Share of samples in the positive sets of the final clusters.
+    pub kept: f64,
+    /// Epochs over all rounds.
+    pub epochs: u32,
+    /// Seconds of work, over all its parts.
+    pub seconds: f64,
+    /// The command that began the run.
+    pub command: String,
+    /// The seed.
+    pub seed: u64,
+    /// The data set.
+    pub data: String,
+    /// Threads of the last part.
+    pub threads: usize,
+    /// Version of this program.
+    pub version: String,
+    /// Its revision, where it is known.
+    pub revision: String,
+}

@@ -1,0 +1,105 @@
+//! The run folder keeps what it has and refuses what it must.
+
+use super::*;
+use crate::config::Layer;
+
+fn record(epoch: u32) -> EpochRecord {
+    EpochRecord {
+        round: 0,
+        epoch,
+        clusters: 9,
+        non_empty: 8,
+        kept: 0.1 + 0.2,
+        pulled_back: 0,
+        dropped: 0,
+        instances: 1,
+        loss: 1.0 / 3.0,
+        loss_instance: None,
+        loss_cluster: Some(2.5),
+        loss_is: None,
+        lr: 0.03,
+        seconds: 1.0,
+        feature_seconds: 0.1,
+        cluster_seconds: 0.2,
+        train_seconds: 0.7,
+        images_per_second: 10.0,
+        churn: None,
+        knn: None,
+    }
+}
+
+fn about() -> About {
+    let text = || "x".to_string();
+    About {
+        version: text(),
+        revision: text(),
+        cpu: text(),
+        command: "pcp train \"my photos\"".into(),
+        data: text(),
+        fingerprint: text(),
+        presets: vec!["pcp".into()],
+    }
+}
+
+#[test]
+fn a_folder_with_anything_in_it_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let run = RunFolder::create(&out, false).unwrap();
+    run.write_config(&Config::default(), &about()).unwrap();
+    std::fs::write(out.join("notes.txt"), "mine").unwrap();
+    let e = RunFolder::create(&out, false).unwrap_err();
+    assert!(e.hint.contains("--resume") && e.hint.contains("--overwrite"), "{e:?}");
+    RunFolder::create(&out, true).unwrap();
+    assert!(!out.join("config.toml").exists() && out.join("notes.txt").exists());
+    // Now it holds no run: there is nothing that may be overwritten.
+    std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
+    assert!(RunFolder::create(&out, true).is_err());
+    assert!(RunFolder::open(&out).unwrap_err().message.contains("not a run folder"));
+}
+
+#[test]
+fn config_and_about_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(dir.path(), false).unwrap();
+    run.write_config(&Config::default(), &about()).unwrap();
+    assert_eq!(run.read_config().unwrap(), (Config::default(), about()));
+}
+
+#[test]
+fn metrics_are_cut_back_to_whole_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(dir.path(), false).unwrap();
+    run.cut_metrics(0).unwrap();
+    for epoch in 0..3 {
+        run.append_metrics(&record(epoch)).unwrap();
+    }
+    let path = run.file("metrics.jsonl");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    text.push_str("{\"round\":0,\"ep");
+    std::fs::write(&path, text).unwrap();
+    assert!(run.read_metrics().unwrap_err().message.contains("line 4"));
+    run.cut_metrics(2).unwrap();
+    assert_eq!(run.read_metrics().unwrap(), [record(0), record(1)]);
+    assert!(run.cut_metrics(5).unwrap_err().message.contains("2 lines"));
+}
+
+#[test]
+fn changed_settings_are_named() {
+    let before = Config::default();
+    let change = |text: &str| Config::from_layers(&[Layer::assignment(text).unwrap()]).unwrap();
+    let e = refuse_changes(&before, &change("purify.gamma=0.3")).unwrap_err();
+    assert!(e.message.contains("purify.gamma is 0.5, not 0.3"), "{e:?}");
+    assert!(refuse_changes(&before, &change("run.save_minutes=1")).is_ok());
+    assert!(refuse_changes(&before, &before).is_ok());
+}
+
+#[test]
+fn leftovers_of_a_crash_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(dir.path(), false).unwrap();
+    std::fs::write(run.file("checkpoints/r0.safetensors.tmp"), "half").unwrap();
+    std::fs::write(run.file("checkpoints/keep.safetensors"), "whole").unwrap();
+    run.remove_unfinished();
+    assert!(!run.file("checkpoints/r0.safetensors.tmp").exists() && run.file("checkpoints/keep.safetensors").exists());
+}

@@ -1,0 +1,94 @@
+//! What a practitioner wants to be told.
+
+use std::fmt;
+
+/// Something that goes on, but may not be meant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Warning {
+    /// All embeddings are nearly the same.
+    Collapse {
+        /// Standard deviation over that of evenly spread unit vectors.
+        spread: f64,
+    },
+    /// One cluster holds most samples.
+    Imbalance {
+        /// Its share.
+        share: f64,
+    },
+    /// Purification left no positive set.
+    NothingKept,
+    /// There are fewer images than fit in a batch.
+    FewerThanBatch {
+        /// Images.
+        images: usize,
+        /// Batch.
+        batch: usize,
+    },
+    /// The kNN probe asks for more neighbours than there are.
+    FewerThanK {
+        /// Neighbours that are there.
+        images: usize,
+        /// Neighbours asked for.
+        k: usize,
+    },
+    /// Files that could not be used.
+    BadFiles {
+        /// How many.
+        count: usize,
+    },
+    /// A checkpoint that cannot be used.
+    DamagedCheckpoint {
+        /// Which, and why.
+        what: String,
+    },
+}
+
+impl Warning {
+    /// A name for each kind, so that one kind need not be said again and again.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Warning::Collapse { .. } => "collapse",
+            Warning::Imbalance { .. } => "imbalance",
+            Warning::NothingKept => "nothing kept",
+            Warning::FewerThanBatch { .. } => "batch",
+            Warning::FewerThanK { .. } => "k",
+            Warning::BadFiles { .. } => "bad files",
+            Warning::DamagedCheckpoint { .. } => "checkpoint",
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Warning::Collapse { spread } => write!(
+                f,
+                "the embeddings have nearly collapsed: their spread is {spread:.3} of an even one; try a lower lr or more varied images"
+            ),
+            Warning::Imbalance { share } => write!(
+                f,
+                "one cluster holds {:.0} % of all samples; more clusters (--clusters) or a longer warm-up may help",
+                share * 100.0
+            ),
+            Warning::NothingKept => {
+                write!(
+                    f,
+                    "purification left no positives, so every image learns alone; a lower --gamma or fewer --clusters keeps more"
+                )
+            }
+            Warning::FewerThanBatch { images, batch } => {
+                write!(
+                    f,
+                    "there are only {images} images, fewer than the batch of {batch}: every epoch is a single step"
+                )
+            }
+            Warning::FewerThanK { images, k } => {
+                write!(f, "kNN asks for {k} neighbours, but there are {images}: it uses those")
+            }
+            Warning::BadFiles { count } => {
+                write!(f, "{count} unreadable files were skipped; bad_files.csv names them and says why")
+            }
+            Warning::DamagedCheckpoint { what } => write!(f, "{what}; going on from the one before"),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What a run is made of: settings, data, network and folder, put together and checked before the first step.
+
+use super::checkpoints;
+use super::{Observer, Phase, Progress, State};
+use crate::augment::Augmenter;
+use crate::backbone::{Named, Network, Output, Weights};
+use crate::config::{self, Arch, Auto, Config};
+use crate::data::{self, Dataset};
+use crate::error::{Error, Result};
+use crate::evaluate::Probe;
+use crate::loader::{Loader, Part, View};
+use crate::run::{About, RunFolder, Warning};
+use crate::schedule::Schedule;
+use crate::tensors::{Array, Tensors};
+use crate::work::Stop;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A run, ready to train.
+pub struct Setup {
+    /// The settings, resolved.
+    pub config: Config,
+    /// What happens when.
+    pub schedule: Schedule,
+    /// The images.
+    pub dataset: Arc<Dataset>,
+    /// Views of them.
+    pub loader: Loader,
+    /// The network.
+    pub network: Arc<Network>,
+    /// The kNN probe, when there are labels.
+    pub probe: Option<Probe>,
+    /// The run's folder.
+    pub run: RunFolder,
+    /// What made the run.
+    pub about: About,
+    /// The user's stop.
+    pub stop: Stop,
+    /// Who watches.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// What a model file says of itself: enough to build the network and to feed it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelCard {
+    /// The network.
+    pub network: config::Network,
+    /// Side of its images.
+    pub size: usize,
+    /// The clean view's margin.
+    pub margin: f64,
+    /// Channel means.
+    pub mean: [f64; 3],
+    /// Channel standard deviations.
+    pub std: [f64; 3],
+    /// Round it was saved in.
+    pub round: u32,
+    /// Epoch it was saved after.
+    pub epoch: u32,
+}
+
+/// The side of the images that `config` trains on.
+pub fn image_side(config: &Config) -> usize {
+    let fitting = if config.network.arch == Arch::Alexnet224 { 224 } else { 64 };
+    config.data.size.or(fitting)
+}
+
+/// What to load for `config`.
+pub fn load_request(config: &Config) -> Result<data::Load> {
+    let d = &config.data;
+    let fitting = (image_side(config) as f64 * 256.0 / 224.0).round() as usize;
+    Ok(data::Load {
+        source: data::Source::parse(&d.source)?,
+        data_dir: (!d.dir.is_empty()).then(|| d.dir.clone().into()),
+        limit: (d.limit > 0).then_some(d.limit),
+        stored_side: Some(d.stored.or(fitting)).filter(|side| *side > 0),
+        labels: d.labels,
+    })
+}
+
+/// `config` with every `"auto"` replaced by what fits `dataset`.
+pub fn resolve(mut config: Config, dataset: &Dataset) -> Result<Config> {
+    let schedule = Schedule::new(&config, dataset.train.images.len())?;
+    let side = image_side(&config);
+    let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
+    if config.data.mean == Auto::AUTO || config.data.std == Auto::AUTO {
+        let (mean, std) = dataset.mean_std();
+        config.data.mean = Auto::Value(config.data.mean.or(mean.map(shown)));
+        config.data.std = Auto::Value(config.data.std.or(std.map(shown)));
+    }
+    config.data.size = Auto::Value(side);
+    config.data.stored = Auto::Value(config.data.stored.or((side as f64 * 256.0 / 224.0).round() as usize));
+    config.clusters.floor = Auto::Value(schedule.floor);
+    config.purify.history = Auto::Value(schedule.history);
+    config.purify.upper = Auto::Value(schedule.upper);
+    config.evaluate.every = Auto::Value(config.evaluate.every.or(config.train.epochs.div_ceil(20)));
+    config.check()?;
+    Ok(config)
+}
+
+impl Setup {
+    /// Puts a run together; `config` must be resolved.
+    pub fn new(
+        config: Config,
+        dataset: Dataset,
+        run: RunFolder,
+        about: About,
+        stop: Stop,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Setup> {
+        let dataset = Arc::new(dataset);
+        let size = image_side(&config);
+        let schedule = Schedule::new(&config, dataset.train.images.len())?;
+        let network = Arc::new(Network::new(&config.network, size)?);
+        let loader = Loader::new(dataset.clone(), augmenter(&config));
+        let probe = Probe::new(dataset.clone(), loader.clone(), &config);
+        Ok(Setup { config, schedule, dataset, loader, network, probe, run, about, stop, observer })
+    }
+
+    /// Says what is unusual about this run before it begins.
+    pub fn warn_beforehand(&self) {
+        let images = self.dataset.train.images.len();
+        let batch = self.config.train.batch;
+        if !self.dataset.bad.is_empty() {
+            self.warn(Warning::BadFiles { count: self.dataset.bad.len() });
+        }
+        if images < batch {
+            self.warn(Warning::FewerThanBatch { images, batch });
+        }
+        if let Some(probe) = &self.probe
+            && probe.available() < self.config.evaluate.k
+        {
+            self.warn(Warning::FewerThanK { images: probe.available(), k: self.config.evaluate.k });
+        }
+    }
+
+    /// Bytes that the run will hold: images, bank with features, network with one step.
+    pub fn memory(&self) -> [f64; 3] {
+        let images = &self.dataset.train.images;
+        let pixels = images.bytes() + self.dataset.test.as_ref().map_or(0, |t| t.images.bytes());
+        // Bank, features, and the embeddings of a probe.
+        let vectors = 3 * images.len() * self.config.network.embedding * 4;
+        let views =
+            if self.config.objective.warmup_rounds > 0 || self.config.objective.bank_views == 2 { 2 } else { 1 };
+        // Weights, gradients and momentum; of every layer its convolution's and its own output.
+        let weights = 3 * self.network.parameter_count() * 4;
+        let step = 2 * self.network.map_floats() * self.config.train.batch.min(images.len()) * views * 4;
+        [pixels as f64, vectors as f64, (weights + step) as f64]
+    }
+
+    /// The newest checkpoint's state, or the beginning.
+    pub fn restore(&self) -> Result<State> {
+        checkpoints::restore(self)
+    }
+
+    /// The beginning.
+    pub fn begin(&self) -> State {
+        State::new(&self.network, &self.config, self.dataset.train.images.ids())
+    }
+
+    pub(super) fn warn(&self, warning: Warning) {
+        self.run.log(&format!("warning: {warning}"));
+        self.observer.warn(&warning);
+    }
+
+    pub(super) fn sgd(&self, epoch: u32) -> kernels::Sgd {
+        let t = &self.config.train;
+        kernels::Sgd {
+            lr: self.schedule.lr(epoch),
+            momentum: t.momentum as f32,
+            decay: t.weight_decay as f32,
+            nesterov: t.nesterov,
+        }
+    }
+
+    pub(super) fn embed(&self, weights: &Weights, part: Part, view: View) -> Result<Output> {
+        let (loader, network, weights) = (self.loader.clone(), self.network.clone(), weights.clone());
+        let (stop, observer) = (self.stop.clone(), self.observer.clone());
+        let out =
+            self.stop.run(move || loader.embed(&network, &weights, part, view, &stop, &|n| observer.advance(n)))?;
+        out.ok_or_else(Error::stopped)
+    }
+
+    /// kNN accuracy of `weights`, when there are labels.
+    pub(super) fn probe(&self, weights: &Weights) -> Result<Option<f64>> {
+        let Some(probe) = self.probe.clone() else { return Ok(None) };
+        self.observer.phase(Phase::Probe, probe.images());
+        let (network, weights) = (self.network.clone(), weights.clone());
+        let (stop, observer) = (self.stop.clone(), self.observer.clone());
+        let found = self.stop.run(move || probe.network(&network, &weights, &stop, &|n| observer.advance(n)))?;
+        found.map(Some)
+    }
+
+    /// kNN accuracy of the pixels, when there are labels.
+    pub(super) fn probe_pixels(&self) -> Result<Option<f64>> {
+        let Some(probe) = self.probe.clone() else { return Ok(None) };
+        self.stop.run(move || probe.pixels()).map(Some)
+    }
+
+    /// Writes the weights with a card that describes them.
+    pub(super) fn save_model(&self, weights: &Weights, (round, epoch): (u32, u32), path: &Path) -> Result<()> {
+        let (mean, std) = normalisation(&self.config);
+        let about = ModelCard {
+            network: self.config.network.clone(),
+            size: self.network.size,
+            margin: self.config.data.margin,
+            mean,
+            std,
+            round,
+            epoch,
+        };
+        let arrays = self.network.named(weights).into_iter().map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
+        Tensors { about, arrays }.write(path)
+    }
+}
+
+/// The weights of a run: the last (or, when `best`, those of the best probe), or those of the newest checkpoint of a run that
+/// is not finished. Also returns the round and epoch they are from, and the file's name.
+pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Network, Weights, (u32, u32), String)> {
+    let network = Network::new(&config.network, image_side(config))?;
+    let name = if best { "model-best.safetensors" } else { "model.safetensors" };
+    let path = run.file(name);
+    if best && !path.exists() {
+        return Err(Error::file(
+            format!("{} is not there yet", path.display()),
+            "wait for the first probe, or leave out --best",
+        ));
+    }
+    let arrays_of = |arrays: BTreeMap<String, Array>, prefix: &str| -> Vec<Named> {
+        let named = |(name, array): (String, Array)| match array {
+            Array::F32(shape, values) => Some(Named { name: name.strip_prefix(prefix)?.to_string(), shape, values }),
+            Array::U32(..) => None,
+        };
+        arrays.into_iter().filter_map(named).collect()
+    };
+    if path.exists() {
+        let file = Tensors::<ModelCard>::read(&path)?;
+        let weights = network.from_named(&arrays_of(file.arrays, ""))?;
+        return Ok((network, weights, (file.about.round, file.about.epoch), name.to_string()));
+    }
+    let Some(newest) = checkpoints::list(run)?.pop() else {
+        return Err(Error::file(
+            format!("{} has no weights yet", run.path().display()),
+            "train it further with --resume",
+        ));
+    };
+    let file = Tensors::<Progress>::read(&newest)?;
+    let weights = network.from_named(&arrays_of(file.arrays, "model/"))?;
+    let name = newest.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok((network, weights, (file.about.round, file.about.epoch), name))
+}
+
+fn normalisation(config: &Config) -> ([f64; 3], [f64; 3]) {
+    (config.data.mean.or([0.0; 3]), config.data.std.or([1.0; 3]))
+}
+
+/// The views that `config` describes.
+pub fn augmenter(config: &Config) -> Augmenter {
+    let (mean, std) = normalisation(config);
+    Augmenter {
+        size: image_side(config),
+        margin: config.data.margin as f32,
+        mean: mean.map(|x| x as f32),
+        std: std.map(|x| x as f32),
+        recipe: config.augment.clone(),
+    }
+}
