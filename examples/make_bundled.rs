@@ -4,6 +4,8 @@
 //!
 //! `cargo run --release --example make_bundled -- GROCERIES_FOLDER assets/groceries.zip`
 
+#![allow(clippy::print_stderr)]
+
 use std::error::Error;
 use std::io::{Cursor, Write};
 use std::path::Path;

@@ -123,7 +123,7 @@ impl Config {
         }
         self.augment.check()?;
         if let Auto::Value(std) = self.data.std
-            && std.iter().any(|s| !(*s > 0.0))
+            && std.iter().any(|s| *s <= 0.0 || s.is_nan())
         {
             return Err(Error::usage(format!("data.std is {std:?}"), "data.std must be above 0 in every channel"));
         }

@@ -5,7 +5,8 @@
 //! fixed order: the same inputs give the same bits on any number of threads (but FMA rounds otherwise than CPUs without it).
 //! Instructions are chosen at run time (AVX-512, AVX2 with FMA, NEON, portable).
 
-use std::array;
+pub mod short;
+
 use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
@@ -15,8 +16,6 @@ pub const WIDTH: usize = 32;
 
 /// Row vectors, rearranged for the kernel: panels of [`WIDTH`] rows, `[panel][dim][WIDTH]`, the last filled up with zeros.
 pub struct Packed {
-    /// How many vectors.
-    pub rows: usize,
     dim: usize,
     values: Vec<f32>,
 }
@@ -24,21 +23,15 @@ pub struct Packed {
 impl Packed {
     /// Packs `values`, rows of `dim`.
     pub fn new(values: &[f32], dim: usize) -> Self {
-        let rows = values.len() / dim;
-        let mut packed = vec![0.0; rows.div_ceil(WIDTH) * WIDTH * dim];
-        interleave(values, dim, WIDTH, &mut packed);
-        Packed { rows, dim, values: packed }
-    }
-}
-
-/// Groups of `width` rows, component by component: `[group][dim][width]`.
-fn interleave(values: &[f32], dim: usize, width: usize, out: &mut [f32]) {
-    for (rows, group) in values.chunks(width * dim).zip(out.chunks_exact_mut(width * dim)) {
-        for (r, row) in rows.chunks_exact(dim).enumerate() {
-            for (&x, place) in row.iter().zip(group[r..].iter_mut().step_by(width)) {
-                *place = x;
+        let mut packed = vec![0.0; (values.len() / dim).next_multiple_of(WIDTH) * dim];
+        for (rows, panel) in values.chunks(WIDTH * dim).zip(packed.chunks_exact_mut(WIDTH * dim)) {
+            for (r, row) in rows.chunks_exact(dim).enumerate() {
+                for (&x, place) in row.iter().zip(panel[r..].iter_mut().step_by(WIDTH)) {
+                    *place = x;
+                }
             }
         }
+        Packed { dim, values: packed }
     }
 }
 
@@ -50,13 +43,10 @@ pub trait Visit {
 }
 
 /// Shows `visit` the dot products of the given `rows` of `left` with the rows of `panels` of `right`, panel by panel. Rows
-/// should be few enough to stay in the second cache: [`BLOCK`].
+/// should be few enough to stay in the second cache: a few hundred.
 pub fn products(left: &[f32], rows: &[u32], right: &Packed, panels: Range<usize>, visit: &mut impl Visit) {
     Arch::new().dispatch(Job { left, rows, right, panels, visit });
 }
-
-/// Rows of a block: a work unit of k-means and kNN.
-pub const BLOCK: usize = 240;
 
 struct Job<'a, V> {
     left: &'a [f32],
@@ -90,8 +80,11 @@ impl<V: Visit> Job<'_, V> {
             let panel = &values[p * WIDTH * dim..][..WIDTH * dim];
             for rows in self.rows.chunks(ROWS) {
                 // A last tile that is not full repeats its first row.
-                let left = array::from_fn(|r| &self.left[*rows.get(r).unwrap_or(&rows[0]) as usize * dim..][..dim]);
-                tile::<S, ROWS, VECTORS>(simd, left, panel, &mut strips);
+                let mut left: [&[f32]; ROWS] = [&[]; ROWS];
+                for (r, slice) in left.iter_mut().enumerate() {
+                    *slice = &self.left[*rows.get(r).unwrap_or(&rows[0]) as usize * dim..][..dim];
+                }
+                tile::<S, ROWS, VECTORS>(simd, dim, left, panel, &mut strips);
                 for (row, strip) in rows.iter().zip(&strips) {
                     self.visit.visit(*row as usize, p * WIDTH, strip);
                 }
@@ -104,19 +97,19 @@ impl<V: Visit> Job<'_, V> {
 #[inline(always)]
 fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
     simd: S,
+    dim: usize,
     left: [&[f32]; ROWS],
     panel: &[f32],
     out: &mut [[f32; WIDTH]; ROWS],
 ) {
-    let (panel, _) = S::as_simd_f32s(panel);
-    let dim = left[0].len();
-    let left = left.map(|row| &row[..dim]);
+    let (panel, _) = S::as_simd_f32s(panel).0.as_chunks::<VECTORS>();
+    let panel = &panel[..dim];
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
-    for (d, b) in panel.chunks_exact(VECTORS).take(dim).enumerate() {
+    for d in 0..dim {
         for r in 0..ROWS {
             let a = simd.splat_f32s(left[r][d]);
             for v in 0..VECTORS {
-                sums[r][v] = simd.mul_add_e_f32s(a, b[v], sums[r][v]);
+                sums[r][v] = simd.mul_add_e_f32s(a, panel[d][v], sums[r][v]);
             }
         }
     }

@@ -5,7 +5,7 @@ pub mod knn;
 use crate::backbone::{Network, Output, Weights};
 use crate::config::{Config, FeatureKind};
 use crate::data::{Dataset, Labels};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::features::Features;
 use crate::loader::{Loader, Part, View};
 use crate::work::Stop;
@@ -58,14 +58,14 @@ impl Probe {
     }
 
     /// Accuracy of the network in percent.
-    pub fn network(&self, network: &Network, weights: &Weights, stop: &Stop, done: &dyn Fn(usize)) -> Result<f64> {
+    pub fn network(&self, network: &Arc<Network>, weights: &Weights, stop: &Stop, done: &dyn Fn(usize)) -> Result<f64> {
         let features = |part| -> Result<Features> {
-            let out = self.loader.embed(network, weights, part, View::Clean, stop, done);
-            out.map(|out| self.chosen(out)).ok_or_else(Error::stopped)
+            Ok(self.chosen(self.loader.embed(network, weights, part, View::Clean, stop, done)?))
         };
         let train = features(Part::Train)?;
         let test = self.dataset.test.as_ref().map(|_| features(Part::Test)).transpose()?;
-        Ok(self.accuracy(&train, test.as_ref()))
+        let probe = self.clone();
+        stop.run(move || probe.accuracy(&train, test.as_ref()))
     }
 
     fn chosen(&self, out: Output) -> Features {
@@ -76,7 +76,12 @@ impl Probe {
     }
 
     /// Accuracy of the clean, normalised pixels in percent.
-    pub fn pixels(&self) -> f64 {
+    pub fn pixels(&self, stop: &Stop) -> Result<f64> {
+        let probe = self.clone();
+        stop.run(move || probe.pixel_accuracy())
+    }
+
+    fn pixel_accuracy(&self) -> f64 {
         let features = |part: Part| {
             let rows: Vec<usize> = (0..self.loader.images(part).len()).collect();
             let batch = self.loader.batch(part, &rows, &[View::Clean]);

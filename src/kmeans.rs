@@ -5,8 +5,9 @@
 //! donor's members; the donor is drawn with probability proportional to its size - 1, and the two centroids become copies of
 //! the donor's, nudged by `1 +- 1/1024` on alternate coordinates. After the last update, one more assignment.
 //!
-//! The N x K products are made tile by tile and reduced on the spot ([`crate::dots`]). Blocks of rows and clusters are the
-//! units of parallel work, and neither depends on the number of threads: same inputs, same bits.
+//! The N x K products are made tile by tile and reduced on the spot ([`crate::dots`]), and only where bounds cannot tell the
+//! outcome beforehand (`kmeans/assign.rs`). Blocks of rows and clusters are the units of parallel work, and
+//! neither depends on the number of threads: same inputs, same bits.
 
 mod assign;
 
@@ -19,14 +20,16 @@ use crate::features::Features;
 use crate::rng::{Key, Purpose};
 
 /// How to cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KMeans {
+#[derive(Clone, Debug, PartialEq)]
+pub struct KMeans<'a> {
     /// Number of clusters, K.
     pub k: usize,
     /// Updates of the centroids.
     pub iterations: usize,
     /// Whether centroids are scaled to unit length. Paper: plain means.
     pub spherical: bool,
+    /// The first centroids, K of them. Paper: `None`, K distinct random rows.
+    pub start: Option<&'a Features>,
 }
 
 /// A partition of the rows. A few clusters may be empty.
@@ -42,8 +45,8 @@ pub struct Clusters {
     pub objective: f64,
 }
 
-/// Clusters `features`, whose rows have the lasting numbers `ids`. Initial centroids are the first K rows in an order drawn
-/// from (`seed`, `round`, `epoch`). `on_iteration` is called before each assignment with the number of those done; its error
+/// Clusters `features`, whose rows have the lasting numbers `ids`. Unless `settings` give them, initial centroids are the first
+/// K rows in an order drawn from (`seed`, `round`, `epoch`). `on_iteration` is called before each assignment with the number of those done; its error
 /// ends the work.
 pub fn kmeans(
     features: &Features,
@@ -54,14 +57,15 @@ pub fn kmeans(
     epoch: u32,
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Clusters> {
-    let &KMeans { k, iterations, spherical } = settings;
+    let &KMeans { k, iterations, spherical, start } = settings;
     assert_eq!(features.rows, ids.len(), "one id per row");
-    check(features, k)?;
+    check(features, k, start)?;
     let key = |purpose| Key { purpose, seed, round, epoch };
 
-    let first: Vec<f32> =
-        key(Purpose::Centroids).shuffled(ids).into_iter().take(k).flat_map(|i| features.row(i)).copied().collect();
-    let mut centroids = Features::new(features.dim, first);
+    let mut centroids = start.cloned().unwrap_or_else(|| {
+        let drawn = key(Purpose::Centroids).shuffled(ids).into_iter().take(k);
+        Features::new(features.dim, drawn.flat_map(|i| features.row(i)).copied().collect())
+    });
     let mut assigner = Assigner::new(features, &centroids);
     for iteration in 0..iterations {
         on_iteration(iteration)?;
@@ -79,17 +83,34 @@ pub fn kmeans(
     Ok(Clusters { assignment, centroids, distances, objective })
 }
 
-fn check(features: &Features, k: usize) -> Result<()> {
+fn check(features: &Features, k: usize, start: Option<&Features>) -> Result<()> {
     if k == 0 || k > features.rows {
         return Err(Error::usage(
             format!("cannot make {k} clusters of {} images", features.rows),
             format!("ask for 1 to {} clusters", features.rows.max(1)),
         ));
     }
-    if !features.values.par_chunks(1 << 16).all(|chunk| chunk.iter().all(|x| x.abs() < 1e15)) {
+    let bounded = |f: &Features| f.values.par_chunks(1 << 16).all(|chunk| chunk.iter().all(|x| x.abs() < 1e15));
+    if !bounded(features) {
         return Err(Error::training(
             "some features are not numbers, or beyond all bounds: they cannot be clustered",
             "go back to an earlier checkpoint and lower the learning rate",
+        ));
+    }
+    let Some(start) = start else { return Ok(()) };
+    if (start.rows, start.dim) != (k, features.dim) {
+        return Err(Error::usage(
+            format!(
+                "{} first centroids of length {} do not start {k} clusters of length {}",
+                start.rows, start.dim, features.dim
+            ),
+            format!("give {k} rows of {} numbers", features.dim),
+        ));
+    }
+    if !bounded(start) {
+        return Err(Error::usage(
+            "some first centroids are not numbers, or beyond all bounds",
+            "give centroids of finite numbers",
         ));
     }
     Ok(())

@@ -7,7 +7,7 @@
 //! | k-means | `kmeans.rs` | [`kmeans::kmeans`] |
 //! | CP_r and CP_s, purification | `purify.rs` | [`purify::purify`] |
 //! | Eq. 2, vote V(i) | `purify.rs` | [`purify::History::vote`] |
-//! | Eq. 3, P(j\|v) over the memory bank | `objective.rs` | [`objective::bank_softmax`] |
+//! | Eq. 3, P(j\|v) over the memory bank | `kernels` | [`kernels::bank_softmax`] |
 //! | Eq. 4 to 6, instance and cluster loss | `objective.rs` | [`objective::bank_loss`] |
 //! | memory bank and its update | `memory.rs` | [`memory::Bank`] |
 //! | warm-up by instance spreading | `objective.rs`, `method/pcp.rs` | [`objective::spreading_loss`], [`method::pcp::loss`] |

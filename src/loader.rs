@@ -3,6 +3,7 @@
 use crate::augment::Augmenter;
 use crate::backbone::{Batch, Network, Output, Weights};
 use crate::data::{Dataset, Images};
+use crate::error::{Error, Result};
 use crate::features::Features;
 use crate::rng::Key;
 use crate::work::Stop;
@@ -92,30 +93,32 @@ impl Loader {
         receiver
     }
 
-    /// What the network makes of every image of `part`; `done(n)` is told of every `n` more.
+    /// What the network makes of every image of `part`; `done(n)` is told of every `n` more. Not to be called from the thread
+    /// pool: it waits for batches that the pool makes.
     pub fn embed(
         &self,
-        network: &Network,
+        network: &Arc<Network>,
         weights: &Weights,
         part: Part,
         view: View,
         stop: &Stop,
         done: &dyn Fn(usize),
-    ) -> Option<Output> {
+    ) -> Result<Output> {
         let all: Vec<usize> = (0..self.images(part).len()).collect();
         let empty = |dim| Features { rows: 0, dim, values: Vec::with_capacity(dim * all.len()) };
         let mut out = Output { embedding: empty(network.embedding), pooled: empty(network.pooled) };
         for (rows, batch) in self.stream(part, all.chunks(EMBED_BATCH).map(<[usize]>::to_vec).collect(), vec![view]) {
-            if stop.requested() {
-                return None;
-            }
-            let made = network.embed(weights, batch);
+            let (network, weights) = (network.clone(), weights.clone());
+            let made = stop.run(move || network.embed(&weights, batch))?;
             for (to, from) in [(&mut out.embedding, made.embedding), (&mut out.pooled, made.pooled)] {
                 to.rows += from.rows;
                 to.values.extend(from.values);
             }
             done(rows.len());
         }
-        Some(out)
+        if out.embedding.rows < all.len() {
+            return Err(Error::training("the loader ended early", "please report this"));
+        }
+        Ok(out)
     }
 }

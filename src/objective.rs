@@ -30,7 +30,8 @@ pub fn bank_loss(
     tau: f32,
     form: Form,
 ) -> BankLoss {
-    let softmax = bank_softmax(v, bank, tau);
+    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that keeps no B x N values.
+    let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau);
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
     let rows: Vec<(f64, Vec<f32>)> = (0..v.rows)
         .into_par_iter()
@@ -68,64 +69,6 @@ pub fn bank_loss(
 fn log_sum_exp(logits: &[f64]) -> f64 {
     let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     max + logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln()
-}
-
-/// The softmax of embeddings over a bank, without its B x N values.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BankSoftmax {
-    /// `log sum_k exp(m_k . v / tau)` per row of `v`.
-    pub log_sum_exp: Vec<f64>,
-    /// `sum_k P(k|v) m_k` per row of `v`, `[b, d]`.
-    pub expectation: Vec<f32>,
-}
-
-/// One pass over the bank in blocks of `BLOCK` rows: each block gives its maximum, sum and weighted rows, and the blocks
-/// are put together in order.
-pub fn bank_softmax(v: &Features, bank: &Features, tau: f32) -> BankSoftmax {
-    const BLOCK: usize = 1024;
-    let (b, d) = (v.rows, v.dim);
-    let scaled: Vec<f32> = v.values.iter().map(|x| x / tau).collect();
-    let blocks: Vec<(Vec<f32>, Vec<f64>, Vec<f32>)> = bank
-        .values
-        .par_chunks(BLOCK * d)
-        .map(|block| {
-            let n = block.len() / d;
-            let mut logits = vec![0.0f32; b * n];
-            let block = Matrix::new(block, n, d);
-            matmul(Matrix::new(&scaled, b, d), block.t(), &mut logits, false);
-            let (mut max, mut sum) = (vec![0.0f32; b], vec![0.0f64; b]);
-            for (r, row) in logits.chunks_mut(n).enumerate() {
-                max[r] = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                for l in row.iter_mut() {
-                    *l = (*l - max[r]).exp();
-                    sum[r] += f64::from(*l);
-                }
-            }
-            let mut weighted = vec![0.0f32; b * d];
-            matmul(Matrix::new(&logits, b, n), block, &mut weighted, false);
-            (max, sum, weighted)
-        })
-        .collect();
-    let rows: Vec<(f64, Vec<f32>)> = (0..b)
-        .into_par_iter()
-        .map(|r| {
-            let max = blocks.iter().map(|(m, _, _)| m[r]).fold(f32::NEG_INFINITY, f32::max);
-            let mut total = 0.0f64;
-            let mut expectation = vec![0.0f64; d];
-            for (m, sum, weighted) in &blocks {
-                let factor = f64::from(m[r] - max).exp();
-                total += factor * sum[r];
-                for (e, w) in expectation.iter_mut().zip(&weighted[r * d..(r + 1) * d]) {
-                    *e += factor * f64::from(*w);
-                }
-            }
-            (f64::from(max) + total.ln(), expectation.into_iter().map(|e| (e / total) as f32).collect())
-        })
-        .collect();
-    BankSoftmax {
-        log_sum_exp: rows.iter().map(|r| r.0).collect(),
-        expectation: rows.into_iter().flat_map(|r| r.1).collect(),
-    }
 }
 
 /// The instance-spreading loss (IS) of 2B rows, view 1 then view 2, and its gradient.

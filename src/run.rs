@@ -251,7 +251,7 @@ impl RunFolder {
         })
     }
 
-    /// Writes `clusters/r<round>-e<epoch>.npz`.
+    /// Writes `clusters/r<round>-e<epoch>.npz`. Where nothing was clustered, every sample has a label of its own.
     pub fn write_epoch_clusters(&self, round: u32, epoch: u32, labels: &[u32], purified: &Purified) -> Result<()> {
         let status: Vec<u8> = purified.status.iter().map(|s| *s as u8).collect();
         write_npz(&self.file("clusters").join(format!("r{round}-e{epoch:03}.npz")), |z| {

@@ -91,11 +91,11 @@ fn cluster_and_purify(setup: &Setup, state: &mut State, features: Features) -> R
             stop.check()
         })
     })??;
-    if let Some(labels) = &supervision.labels {
-        setup.run.write_epoch_clusters(round, epoch, labels, &supervision.purified)?;
-        if setup.schedule.stores(round, epoch) {
-            state.history.push(labels.clone(), setup.schedule.history);
-        }
+    let alone = || (0..setup.dataset.train.images.len() as u32).collect();
+    let labels = supervision.labels.clone().unwrap_or_else(alone);
+    setup.run.write_epoch_clusters(round, epoch, &labels, &supervision.purified)?;
+    if supervision.labels.is_some() && setup.schedule.stores(round, epoch) {
+        state.history.push(labels, setup.schedule.history);
     }
     let lesson = Lesson::new(supervision, state.previous.as_deref());
     if lesson.labels.is_some() && lesson.positives.covered() == 0 {

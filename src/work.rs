@@ -29,6 +29,7 @@ impl Stop {
 
     /// Runs `work` on the thread pool and waits for it. When a stop is asked for, returns at once and leaves the work to
     /// itself: `work` owns all it needs and changes nothing that the caller keeps, so what the caller holds stays whole.
+    /// `work` must not wait for other work of the pool: with one thread, that would be for ever.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         self.check()?;
         let (sender, receiver) = mpsc::sync_channel(1);

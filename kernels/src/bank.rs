@@ -109,7 +109,7 @@ unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *
                 }
                 None => rows.as_ptr(),
             };
-            outer::<S>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp));
+            outer::<S>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp), true);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::memory::{Ptr, Scratch, parallel};
 use crate::norm::{self, statistics_len};
 use crate::simd::{MAX_ROWS, Simd, padded};
 use crate::winograd::Finish;
+use std::ops::Range;
 
 /// The shape of a layer: input `[b, h, w, c]`, filter `[k, c, kh, kw]`, views of the batch.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,17 @@ impl Cut {
             bottom: (top + self.strip).min(self.rows),
         }
     }
+}
+
+/// Tasks that every loop should have at least, for the sake of many threads.
+const TASKS: usize = 16;
+
+/// `n` columns in runs of whole panels, as many as `units` units of other work leave wanting.
+fn column_groups<S: Simd>(n: usize, units: usize) -> Vec<Range<usize>> {
+    let width = panel_width::<S>();
+    let panels = n.div_ceil(width);
+    let groups = TASKS.div_ceil(units).min(panels);
+    (0..groups).map(|i| i * panels / groups * width..((i + 1) * panels / groups * width).min(n)).collect()
 }
 
 impl Geometry {
@@ -215,26 +227,32 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
     let taps: Vec<usize> = (0..g.kh * g.kw).collect();
     let packed = pack::<S>(w, &taps, taps.len(), g.c, g.k, false);
     let (xp, wp, cut, kp) = (Ptr(x.as_ptr() as *mut f32), packed.ptr(), g.cut(), padded::<S>(g.k));
-    // SAFETY: units write disjoint runs of output pixels and their own statistics.
-    parallel(g.views * cut.units_per_view(), |i| unsafe {
+    let units = g.views * cut.units_per_view();
+    let groups = column_groups::<S>(g.k, units);
+    // SAFETY: tasks write disjoint runs of output pixels, or disjoint channels of the same, and their own statistics.
+    parallel(units * groups.len(), |task| unsafe {
+        let (i, columns) = (task / groups.len(), groups[task % groups.len()].clone());
         let unit = cut.unit(i);
         let (first, n) = g.pixels_of(&unit);
         let strip = Scratch::new(g.strip_len(&unit));
         let (windows, stride) = g.windows(&unit, xp.at(0), strip.ptr().0);
         let left = Left { row: [xp.at(0); MAX_ROWS], segments: g.kh, stride, len: g.kw * g.c };
         let to = y.at(first * g.k);
-        products::<S>(&windows, left, wp.at(0), g.k, |pixel| to.wrapping_add(pixel * g.k));
+        products::<S>(&windows, left, wp.at(0), g.k, columns.clone(), |pixel| to.wrapping_add(pixel * g.k));
         match finish {
-            Finish::Statistics(s) => norm::statistics::<S>(to, n, g.k, s.at(i * statistics_len(kp)), kp),
+            Finish::Statistics(s) => {
+                norm::statistics::<S>(to, n, g.k, columns, s.at(i * statistics_len(kp)), kp);
+            }
             Finish::Affine { scale, shift, residual, relu } => {
                 let residual = residual.map(|r| r.as_ptr().add(first * g.k));
-                affine::<S>(to, n, g.k, scale, shift, residual, relu);
+                affine::<S>((to, n, g.k), columns, scale, shift, residual, relu);
             }
         }
     });
 }
 
-/// The rows `out(i) = left(i) B` of `n` columns for every left side in `rows`; `shape` gives its segments.
+/// Some columns of the rows `out(i) = left(i) B` of `n` columns, for every left side in `rows`; `shape` gives its
+/// segments. Columns begin at a panel.
 ///
 /// Safety: left sides are readable, outputs writable for `n` values, `b` holds the packed panels.
 #[inline(always)]
@@ -243,6 +261,7 @@ unsafe fn products<S: Simd>(
     shape: Left,
     b: *const f32,
     n: usize,
+    columns: Range<usize>,
     out: impl Fn(usize) -> *mut f32,
 ) {
     unsafe {
@@ -250,7 +269,7 @@ unsafe fn products<S: Simd>(
             #[inline(always)]
             || {
                 let depth = shape.segments * shape.len;
-                for column in (0..n).step_by(panel_width::<S>()) {
+                for column in columns.step_by(panel_width::<S>()) {
                     let width = width_at::<S>(n, column);
                     for first in (0..rows.len()).step_by(S::ROWS) {
                         let count = S::ROWS.min(rows.len() - first);
@@ -269,13 +288,12 @@ unsafe fn products<S: Simd>(
     }
 }
 
-/// `z = relu?(z scale + shift + residual)` on `n` rows of `k` values, in place.
+/// `z = relu?(z scale + shift + residual)` on some columns of `n` rows of `k` values, in place.
 ///
 /// Safety: the rows are this thread's; scale and shift are padded to whole vectors.
 unsafe fn affine<S: Simd>(
-    z: *mut f32,
-    n: usize,
-    k: usize,
+    (z, n, k): (*mut f32, usize, usize),
+    columns: Range<usize>,
     scale: &[f32],
     shift: &[f32],
     residual: Option<*const f32>,
@@ -306,7 +324,7 @@ unsafe fn affine<S: Simd>(
             #[inline(always)]
             || {
                 for row in 0..n {
-                    for at in (0..k).step_by(S::LANES) {
+                    for at in columns.clone().step_by(S::LANES) {
                         let o = row * k + at;
                         let (a, b) = (S::load(scale.as_ptr().add(at)), S::load(shift.as_ptr().add(at)));
                         let r = residual.map(|r| r.add(o));

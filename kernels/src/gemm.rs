@@ -162,6 +162,7 @@ unsafe fn outer_micro<S: Simd, const R: usize, const NV: usize>(
     column: usize,
     (b, ldb): (*const f32, usize),
     (out, ldo): (*mut f32, usize),
+    add: bool,
 ) {
     unsafe {
         let mut acc = [[S::zero(); NV]; R];
@@ -180,7 +181,7 @@ unsafe fn outer_micro<S: Simd, const R: usize, const NV: usize>(
         for r in 0..R {
             for v in 0..NV {
                 let o = out.add(r * ldo + v * S::LANES);
-                S::store(o, S::add(S::load(o), acc[r][v]));
+                S::store(o, if add { S::add(S::load(o), acc[r][v]) } else { acc[r][v] });
             }
         }
     }
@@ -206,7 +207,8 @@ unsafe fn outer_step<S: Simd, const R: usize, const NV: usize>(
     }
 }
 
-/// `out[r][0..k] += sum over p < n of a[p][r] b[p][0..k]` for `r < m`; `k` columns padded to whole vectors.
+/// `out[r][0..k] = sum over p < n of a[p][r] b[p][0..k]` for `r < m`, added to what is there when `add`; `k` columns
+/// padded to whole vectors.
 ///
 /// Safety: `a` holds `n` rows of `m` values, `b` `n` rows and `out` `m` rows of padded `k` values.
 pub unsafe fn outer<S: Simd>(
@@ -216,6 +218,7 @@ pub unsafe fn outer<S: Simd>(
     a: Rows,
     (b, ldb): (*const f32, usize),
     (out, ldo): (*mut f32, usize),
+    add: bool,
 ) {
     unsafe {
         S::run(
@@ -229,14 +232,14 @@ pub unsafe fn outer<S: Simd>(
                         let to = (out.add(r * ldo + column), ldo);
                         let left = m - r;
                         r += match (S::ROWS, two) {
-                            (8, true) if left >= 8 => outer_rows::<S, 8, 2>(n, a, r, right, to),
-                            (8, false) if left >= 8 => outer_rows::<S, 8, 1>(n, a, r, right, to),
-                            (6, true) if left >= 6 => outer_rows::<S, 6, 2>(n, a, r, right, to),
-                            (6, false) if left >= 6 => outer_rows::<S, 6, 1>(n, a, r, right, to),
-                            (_, true) if left >= 4 => outer_rows::<S, 4, 2>(n, a, r, right, to),
-                            (_, false) if left >= 4 => outer_rows::<S, 4, 1>(n, a, r, right, to),
-                            (_, true) => outer_rows::<S, 1, 2>(n, a, r, right, to),
-                            (_, false) => outer_rows::<S, 1, 1>(n, a, r, right, to),
+                            (8, true) if left >= 8 => outer_rows::<S, 8, 2>(n, a, r, right, to, add),
+                            (8, false) if left >= 8 => outer_rows::<S, 8, 1>(n, a, r, right, to, add),
+                            (6, true) if left >= 6 => outer_rows::<S, 6, 2>(n, a, r, right, to, add),
+                            (6, false) if left >= 6 => outer_rows::<S, 6, 1>(n, a, r, right, to, add),
+                            (_, true) if left >= 4 => outer_rows::<S, 4, 2>(n, a, r, right, to, add),
+                            (_, false) if left >= 4 => outer_rows::<S, 4, 1>(n, a, r, right, to, add),
+                            (_, true) => outer_rows::<S, 1, 2>(n, a, r, right, to, add),
+                            (_, false) => outer_rows::<S, 1, 1>(n, a, r, right, to, add),
                         };
                     }
                 }
@@ -253,7 +256,30 @@ unsafe fn outer_rows<S: Simd, const R: usize, const NV: usize>(
     column: usize,
     b: (*const f32, usize),
     out: (*mut f32, usize),
+    add: bool,
 ) -> usize {
-    unsafe { outer_micro::<S, R, NV>(n, a, column, b, out) };
+    unsafe { outer_micro::<S, R, NV>(n, a, column, b, out, add) };
     R
+}
+
+/// Floating-point operations per second of the micro-kernel on the calling thread, on operands that stay in the
+/// first-level cache: the yardstick of the benchmarks. `clock` gives the time in seconds.
+pub fn rate(clock: impl Fn() -> f64) -> f64 {
+    crate::level::at_level!(S => rate_at::<S>(clock))
+}
+
+fn rate_at<S: Simd>(clock: impl Fn() -> f64) -> f64 {
+    let (rows, depth, n) = (S::ROWS * 4, 64, panel_width::<S>());
+    let (a, b, mut out) = (vec![0.5f32; rows * depth], vec![0.25f32; depth * n], vec![0.0f32; rows * n]);
+    let mut best = 0.0f64;
+    for _ in 0..20 {
+        let start = clock();
+        for _ in 0..2000 {
+            // SAFETY: the operands have the sizes that are passed.
+            unsafe { product::<S>(rows, depth, (a.as_ptr(), depth), b.as_ptr(), n, (out.as_mut_ptr(), n)) };
+        }
+        best = best.max(2000.0 * 2.0 * (rows * depth * n) as f64 / (clock() - start));
+    }
+    std::hint::black_box(&out);
+    best
 }

@@ -9,10 +9,14 @@
 //! ([`level`]); on any other device they are Burn's own operations, with the same results up to rounding. The same bits
 //! come out for any number of threads at a given level.
 
+#![allow(clippy::needless_range_loop)] // kernels index registers, pointers and arrays by the same number
+
 mod bank;
 mod direct;
 mod extension;
 mod gemm;
+#[cfg(test)]
+mod guard;
 mod layer;
 mod level;
 mod memory;
@@ -24,6 +28,7 @@ pub mod stock;
 mod winograd;
 
 pub use bank::{BankSoftmax, bank_softmax};
+pub use gemm::rate as gemm_rate;
 pub use level::{Level, force_level, level};
 
 use burn::backend::Dispatch;

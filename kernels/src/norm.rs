@@ -6,6 +6,7 @@
 
 use crate::memory::{Ptr, Scratch, parallel};
 use crate::simd::Simd;
+use std::ops::Range;
 
 /// Values handled by one unit of work: small enough to stay in a core's cache between two looks at it.
 const UNIT: usize = 1 << 15;
@@ -35,10 +36,21 @@ pub fn moments(parts: &[f32], stride: usize, k: usize) -> (Vec<f32>, Vec<f32>) {
     of.into_iter().map(|(count, mean, m2)| (mean as f32, (m2 / count) as f32)).unzip()
 }
 
-/// Writes the statistics of `n` rows of `k` values at `z`; see [`statistics_len`].
+/// Writes the statistics of some columns of `n` rows of `k` values at `z`; see [`statistics_len`]. The call with the first
+/// column writes the count.
 ///
 /// Safety: `z` holds the rows, `out` [`statistics_len`] values, `stride` is `k` rounded up to whole vectors.
-pub unsafe fn statistics<S: Simd>(z: *const f32, n: usize, k: usize, out: *mut f32, stride: usize) {
+pub unsafe fn statistics<S: Simd>(
+    z: *const f32,
+    n: usize,
+    k: usize,
+    columns: Range<usize>,
+    out: *mut f32,
+    stride: usize,
+) {
+    if columns.start == 0 {
+        unsafe { *out.add(3 * stride) = n as f32 };
+    }
     unsafe {
         #[inline(always)]
         unsafe fn block<S: Simd, const FULL: bool>(
@@ -65,7 +77,7 @@ pub unsafe fn statistics<S: Simd>(z: *const f32, n: usize, k: usize, out: *mut f
         S::run(
             #[inline(always)]
             || {
-                for at in (0..k).step_by(S::LANES) {
+                for at in columns.step_by(S::LANES) {
                     if at + S::LANES <= k {
                         block::<S, true>(z.add(at), n, k, S::LANES, out.add(at), stride);
                     } else {
@@ -74,7 +86,6 @@ pub unsafe fn statistics<S: Simd>(z: *const f32, n: usize, k: usize, out: *mut f
                 }
             },
         );
-        *out.add(3 * stride) = n as f32;
     }
 }
 
@@ -399,8 +410,8 @@ impl Gradient<'_> {
         }
     }
 
-    /// Writes `pixels` pixels of `dz` from pixel `from` on to `out`, `ldo` values apart; whole vectors are written when
-    /// `ldo` leaves room for them.
+    /// Writes some columns of `pixels` pixels of `dz` from pixel `from` on to `out`, `ldo` values apart; whole vectors are
+    /// written when `ldo` leaves room for them.
     ///
     /// Safety: the pixels lie within the tensors and one view, and `out` has room.
     pub unsafe fn write<S: Simd>(
@@ -408,7 +419,7 @@ impl Gradient<'_> {
         view: usize,
         from: usize,
         pixels: usize,
-        channels: usize,
+        (channels, columns): (usize, Range<usize>),
         out: *mut f32,
         ldo: usize,
     ) {
@@ -416,16 +427,20 @@ impl Gradient<'_> {
             S::run(
                 #[inline(always)]
                 || {
-                    for at in (0..channels).step_by(S::LANES) {
+                    for at in columns.clone().step_by(S::LANES) {
                         let coefficients = self.at::<S>(view, at);
                         let left = channels - at;
                         for pixel in 0..pixels {
-                            let (o, to) = ((from + pixel) * channels + at, out.add(pixel * ldo + at));
+                            let (o, to) = ((from + pixel) * channels + at, out.add(pixel * ldo + at - columns.start));
                             if left >= S::LANES {
                                 S::store(to, self.value::<S, true>(o, left, coefficients));
                             } else {
                                 let v = self.value::<S, false>(o, left, coefficients);
-                                if at + S::LANES <= ldo { S::store(to, v) } else { S::store_part(to, v, left) }
+                                if at - columns.start + S::LANES <= ldo {
+                                    S::store(to, v)
+                                } else {
+                                    S::store_part(to, v, left)
+                                }
                             }
                         }
                     }

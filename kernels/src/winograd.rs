@@ -3,11 +3,12 @@
 //! The backward pass uses the transposed algorithm: `dM = A dz A^T` is computed once and serves both `dU = V^T dM` and
 //! `dV = dM U^T`; the input's gradient is then `B dV B^T`, tiles overlapping and adding.
 //!
-//! Two ways to split the work, both fixed by the shapes. *By tile*: a unit takes a run of tiles through all three steps
+//! Three ways to split the work, all fixed by the shapes. *By tile*: a unit takes a run of tiles through all three steps
 //! while they stay in a core's cache. *By plane*, for large filters: each of the 36 planes is one product, so that its
-//! part of the filter is read once.
+//! part of the filter is read once. *By panel*, for large filters and few tiles: see the module of that name.
 
 mod filter;
+mod panel;
 mod tile;
 mod transform;
 
@@ -15,6 +16,8 @@ use crate::gemm::{Rows, outer, product};
 use crate::memory::{LINE, Ptr, Scratch, parallel};
 use crate::norm::Gradient;
 use crate::simd::{Simd, padded};
+use filter::{Filter, Gradients};
+use tile::Columns;
 use transform::{M, T};
 
 pub use tile::Epilogue;
@@ -61,6 +64,18 @@ impl Geometry {
         self.c * self.k >= 128 * 128
     }
 
+    /// The same for the backward pass: also when so few tiles share a filter that partial sums of its gradient would
+    /// cost more than the products.
+    fn backward_by_plane(&self) -> bool {
+        let few = self.b * self.per_image() * (self.c + self.k) <= 1 << 16;
+        self.by_plane() || few && self.c * self.k >= 64 * 64
+    }
+
+    /// Whether the filter is so much larger than the whole batch's tiles that it should not be in memory transformed.
+    fn by_panel(&self) -> bool {
+        self.c * self.k >= 256 * 256 && 2 * self.b * self.per_image() * (self.c + self.k) <= self.c * self.k
+    }
+
     /// Images in a pass of the by-plane form: `V` and `M` of a pass should stay in the shared cache.
     fn pass(&self) -> usize {
         let most = ((3 << 20) / (PLANES * (self.c + self.k) * self.per_image())).clamp(1, self.b);
@@ -69,7 +84,8 @@ impl Geometry {
 
     /// Independent partial sums of the weight gradient in the by-tile form.
     fn groups(&self) -> usize {
-        self.b.min(if self.c * self.k <= 64 * 64 { 16 } else { 8 })
+        let most = if self.c * self.k <= 64 * 64 { 16 } else { 8 };
+        most.min(self.b).min(self.b * self.per_image() / 64).max(1)
     }
 
     /// Parts of an image that are units of their own in the by-plane form: more when there are few images.
@@ -86,16 +102,20 @@ impl Geometry {
     /// First tile and number of tiles of a unit of the forward pass.
     fn unit(&self, u: usize) -> (usize, usize) {
         if self.by_plane() {
-            let (rows, columns) = self.tile_grid();
-            let (image, part) = (u / self.parts(), u % self.parts());
-            let (from, to) = (part * rows / self.parts(), (part + 1) * rows / self.parts());
-            (image * self.per_image() + from * columns, (to - from) * columns)
-        } else {
-            let per_view = self.b / self.views * self.per_image();
-            let (view, i) = (u / self.units_per_view(), u % self.units_per_view());
-            let from = i * self.chunk();
-            (view * per_view + from, self.chunk().min(per_view - from))
+            return self.part(u);
         }
+        let per_view = self.b / self.views * self.per_image();
+        let (view, i) = (u / self.units_per_view(), u % self.units_per_view());
+        let from = i * self.chunk();
+        (view * per_view + from, self.chunk().min(per_view - from))
+    }
+
+    /// First tile and number of tiles of part `u` of the by-plane form.
+    fn part(&self, u: usize) -> (usize, usize) {
+        let (rows, columns) = self.tile_grid();
+        let (image, part) = (u / self.parts(), u % self.parts());
+        let (from, to) = (part * rows / self.parts(), (part + 1) * rows / self.parts());
+        (image * self.per_image() + from * columns, (to - from) * columns)
     }
 }
 
@@ -131,9 +151,14 @@ impl<'a> Finish<'a> {
 ///
 /// Safety: `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
 pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finish: Finish) {
-    let u = filter::transformed::<S>(w, g.c, g.k, false);
-    let (xp, up, us) = (Ptr(x.as_ptr() as *mut f32), u.ptr(), filter::plane::<S>(g.c, g.k));
-    let (cp, kp) = (padded::<S>(g.c), padded::<S>(g.k));
+    let xp = Ptr(x.as_ptr() as *mut f32);
+    if g.by_panel() {
+        // SAFETY: the caller's promise.
+        return unsafe { panel::forward::<S>(g, xp, w, y, finish) };
+    }
+    let u = Filter { w, rows: g.c, n: g.k, transposed: false }.transformed::<S>();
+    let (up, us) = (u.ptr(), filter::plane::<S>(g.c, g.k));
+    let (cp, kp, columns) = (padded::<S>(g.c), padded::<S>(g.k), Columns::all::<S>(g.k));
     if g.by_plane() {
         let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
         let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
@@ -153,7 +178,7 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.unit(units.start + i);
                 let epilogue = finish.unit(units.start + i, kp);
-                tile::output::<S>(g, m.at((from - first * per) * kp), ms, from, tiles, y.at(0), epilogue);
+                tile::output::<S>(g, m.at((from - first * per) * kp), ms, columns, from, tiles, y.at(0), epilogue);
             });
         }
     } else {
@@ -167,7 +192,7 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
             for i in 0..PLANES {
                 product::<S>(tiles, g.c, (v.at(i * vs), cp), up.at(i * us), g.k, (m.at(i * ms), kp));
             }
-            tile::output::<S>(g, m.0, ms, from, tiles, y.at(0), finish.unit(i, kp));
+            tile::output::<S>(g, m.0, ms, columns, from, tiles, y.at(0), finish.unit(i, kp));
         });
     }
 }
@@ -176,7 +201,9 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
 ///
 /// Safety: all tensors have the sizes of the geometry.
 pub unsafe fn backward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], d: &Gradient, dx: Option<Ptr>, dw: Ptr) {
-    let transposed = dx.map(|_| filter::transformed::<S>(w, g.k, g.c, true));
+    let by_panel = g.by_panel();
+    let transposed =
+        (dx.is_some() && !by_panel).then(|| Filter { w, rows: g.k, n: g.c, transposed: true }.transformed::<S>());
     let job = Backward {
         g,
         x: Ptr(x.as_ptr() as *mut f32),
@@ -188,7 +215,13 @@ pub unsafe fn backward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], d: &Gradient
         kp: padded::<S>(g.k),
         dus: filter::plane::<S>(g.c, g.k),
     };
-    if g.by_plane() { job.by_plane::<S>(dw) } else { job.by_tile::<S>(dw) }
+    if by_panel {
+        job.by_panel::<S>(w, dw)
+    } else if g.backward_by_plane() {
+        job.by_plane::<S>(dw)
+    } else {
+        job.by_tile::<S>(dw)
+    }
 }
 
 /// What the two forms of the backward pass share: `us` and `dus` are the plane strides of `U^T` and `dU`.
@@ -208,10 +241,17 @@ impl Backward<'_> {
     /// `dU += V^T dM`, then `dV = dM U^T` over `V`, of plane `i`.
     ///
     /// Safety: the planes hold `tiles` tiles and `du` is this thread's alone.
-    unsafe fn plane_products<S: Simd>(&self, i: usize, tiles: usize, v: *mut f32, m: *const f32, du: *mut f32) {
+    unsafe fn plane_products<S: Simd>(
+        &self,
+        i: usize,
+        tiles: usize,
+        v: *mut f32,
+        m: *const f32,
+        (du, add): (*mut f32, bool),
+    ) {
         let g = self.g;
         unsafe {
-            outer::<S>(tiles, g.c, g.k, Rows::Strided(v, self.cp), (m, self.kp), (du, self.kp));
+            outer::<S>(tiles, g.c, g.k, Rows::Strided(v, self.cp), (m, self.kp), (du, self.kp), add);
             if let Some(u) = self.u {
                 product::<S>(tiles, g.k, (m, self.kp), u.at(i * self.us), g.c, (v, self.cp));
             }
@@ -220,6 +260,7 @@ impl Backward<'_> {
 
     fn by_plane<S: Simd>(&self, dw: Ptr) {
         let g = self.g;
+        let columns = Columns::all::<S>(g.c);
         let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
         let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
         let (v, m, du) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms), Scratch::new(PLANES * self.dus));
@@ -229,29 +270,36 @@ impl Backward<'_> {
             let units = first * parts..(first + n) * parts;
             // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V, M and dU, images disjoint in dx.
             parallel(units.len(), |i| unsafe {
-                let (from, tiles) = g.unit(units.start + i);
+                let (from, tiles) = g.part(units.start + i);
                 let at = from - first * per;
                 tile::input::<S>(g, self.x.at(0), from, tiles, v.at(at * self.cp), vs);
                 tile::gradient::<S>(g, self.d, from, tiles, m.at(at * self.kp), ms);
             });
             parallel(PLANES, |i| unsafe {
-                let to = du.at(i * self.dus);
-                if first == 0 {
-                    std::ptr::write_bytes(to, 0, self.dus);
-                }
+                let to = (du.at(i * self.dus), first > 0);
                 self.plane_products::<S>(i, n * per, v.at(i * vs), m.at(i * ms), to);
             });
             if let Some(dx) = self.dx {
                 parallel(n, |i| unsafe {
-                    tile::input_gradient::<S>(g, v.at(i * per * self.cp), vs, (first + i) * per, per, dx.at(0));
+                    tile::input_gradient::<S>(
+                        g,
+                        v.at(i * per * self.cp),
+                        vs,
+                        columns,
+                        (first + i) * per,
+                        per,
+                        dx.at(0),
+                    );
                 });
             }
         }
-        filter::gradient::<S>(du, 1, 0, g.c, g.k, dw);
+        let du = Gradients { du, n: 1, size: 0, stride: self.dus, ld: self.kp };
+        filter::gradient::<S>(du, g.c, g.k, dw);
     }
 
     fn by_tile<S: Simd>(&self, dw: Ptr) {
         let g = self.g;
+        let columns = Columns::all::<S>(g.c);
         let (groups, per, chunk) = (g.groups(), g.per_image(), g.chunk());
         let (vs, ms, size) = (plane::<S>(chunk, g.c), plane::<S>(chunk, g.k), PLANES * self.dus);
         let sums = Scratch::new(groups * size);
@@ -260,20 +308,20 @@ impl Backward<'_> {
         parallel(groups, |group| unsafe {
             let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
             let (v, m, du) = (v.ptr(), m.ptr(), sums_at.at(group * size));
-            std::ptr::write_bytes(du, 0, size);
             let (begin, end) = (group * g.b / groups * per, (group + 1) * g.b / groups * per);
             for from in (begin..end).step_by(chunk) {
                 let n = chunk.min(end - from);
                 tile::input::<S>(g, self.x.at(0), from, n, v.0, vs);
                 tile::gradient::<S>(g, self.d, from, n, m.0, ms);
                 for i in 0..PLANES {
-                    self.plane_products::<S>(i, n, v.at(i * vs), m.at(i * ms), du.add(i * self.dus));
+                    self.plane_products::<S>(i, n, v.at(i * vs), m.at(i * ms), (du.add(i * self.dus), from > begin));
                 }
                 if let Some(dx) = self.dx {
-                    tile::input_gradient::<S>(g, v.0, vs, from, n, dx.at(0));
+                    tile::input_gradient::<S>(g, v.0, vs, columns, from, n, dx.at(0));
                 }
             }
         });
-        filter::gradient::<S>(sums_at, groups, size, g.c, g.k, dw);
+        let sums = Gradients { du: sums_at, n: groups, size, stride: self.dus, ld: self.kp };
+        filter::gradient::<S>(sums, g.c, g.k, dw);
     }
 }

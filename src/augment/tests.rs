@@ -83,9 +83,8 @@ fn twin(augmenter: &Augmenter, image: &Image, plan: &Plan) -> Vec<f32> {
         for x in 0..size {
             let p = pixels[y * size + if plan.flip { size - 1 - x } else { x }];
             let p = if plan.grey { [luma(&p); 3] } else { p };
-            for c in 0..3 {
-                out.push(((p[c] - f64::from(augmenter.mean[c])) / f64::from(augmenter.std[c])) as f32);
-            }
+            let (mean, std) = (augmenter.mean.map(f64::from), augmenter.std.map(f64::from));
+            out.extend((0..3).map(|c| ((p[c] - mean[c]) / std[c]) as f32));
         }
     }
     out

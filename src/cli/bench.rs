@@ -1,11 +1,14 @@
 //! `pcp bench`: how fast is this machine?
 
+mod input;
+
+use self::input::read_matrix;
 use super::table;
 use crate::augment::Augmenter;
 use crate::backbone::{Batch, DropoutKey, Network, Optimizer};
 use crate::config::{Arch, Config, Form, Recipe};
 use crate::data::Image;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, listed};
 use crate::evaluate::knn::nearest;
 use crate::features::Features;
 use crate::kmeans::{KMeans, kmeans};
@@ -16,21 +19,23 @@ use crate::rng::{Key, Purpose};
 use crate::work::Stop;
 use clap::{Args, Subcommand};
 use serde_json::json;
+use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Subcommand)]
 #[command(after_help = "\
 Examples:
   pcp bench step --width 16 --batch 128
-  pcp bench kmeans --n 50000 --k 1000 --json")]
+  pcp bench kmeans --n 50000 --k 1000 --json
+  pcp bench kmeans --input runs/photos/embeddings.npy --k 100")]
 pub enum Verb {
     /// Training steps: forward, bank loss, backward and SGD
     Step(Step),
     /// Inference
     Infer(Infer),
-    /// k-means on random unit vectors
+    /// k-means on random unit vectors, or on your own
     Kmeans(Kmeans),
-    /// Exact nearest neighbours of random unit vectors
+    /// Exact nearest neighbours of random unit vectors, or of your own
     Knn(Knn),
     /// Random views of an image, on one core
     Augment(Augment),
@@ -53,6 +58,9 @@ struct NetworkArgs {
     /// Batches that count, after two that do not
     #[arg(long, default_value_t = 10)]
     iters: usize,
+    /// Instructions: portable, avx2 or avx512 [default: the best of this CPU]
+    #[arg(long)]
+    level: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -85,14 +93,20 @@ pub struct Infer {
 #[derive(Args)]
 pub struct Kmeans {
     /// Vectors
-    #[arg(long, default_value_t = 50_000)]
+    #[arg(long, default_value_t = 50_000, conflicts_with = "input")]
     n: usize,
     /// Their length
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, conflicts_with = "input")]
     dim: usize,
+    /// The vectors: a NumPy file of float32, one row each
+    #[arg(long, value_name = "FILE.npy")]
+    input: Option<PathBuf>,
     /// Clusters
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, conflicts_with = "start")]
     k: usize,
+    /// The first centroids: a NumPy file of float32, one row each [default: random vectors]
+    #[arg(long, value_name = "FILE.npy")]
+    start: Option<PathBuf>,
     /// Iterations
     #[arg(long, default_value_t = 20)]
     iters: usize,
@@ -103,14 +117,20 @@ pub struct Kmeans {
 #[derive(Args)]
 pub struct Knn {
     /// Vectors to search
-    #[arg(long, default_value_t = 50_000)]
+    #[arg(long, default_value_t = 50_000, conflicts_with = "input")]
     n: usize,
     /// Vectors to search for
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, conflicts_with = "input")]
     queries: usize,
     /// Their length
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, conflicts_with = "input")]
     dim: usize,
+    /// The vectors to search, of unit length: a NumPy file of float32, one row each
+    #[arg(long, value_name = "FILE.npy", requires = "query_input")]
+    input: Option<PathBuf>,
+    /// The vectors to search for, likewise
+    #[arg(long, value_name = "FILE.npy", requires = "input")]
+    query_input: Option<PathBuf>,
     /// Neighbours
     #[arg(long, default_value_t = 200)]
     k: usize,
@@ -166,7 +186,29 @@ fn positive(values: &[(&str, usize)]) -> Result<()> {
     }
 }
 
+/// Makes the network's kernels use the instructions asked for.
+fn use_level(asked: &str) -> Result<()> {
+    let all = kernels::Level::all();
+    match all.iter().find(|level| format!("{level:?}").eq_ignore_ascii_case(asked)) {
+        Some(level) => {
+            kernels::force_level(Some(*level));
+            Ok(())
+        }
+        None => Err(Error::usage(
+            format!("this CPU has no level {asked}"),
+            format!("it has {}", listed(all.iter().map(|level| format!("{level:?}").to_lowercase()))),
+        )),
+    }
+}
+
+fn level() -> String {
+    format!("{:?}", kernels::level()).to_lowercase()
+}
+
 fn build(args: &NetworkArgs) -> Result<(Network, Batch)> {
+    if let Some(level) = &args.level {
+        use_level(level)?;
+    }
     let arch: Arch = toml::Value::String(args.arch.clone()).try_into().map_err(|_| {
         Error::usage(format!("there is no network {}", args.arch), "use resnet18, alexnet or alexnet224")
     })?;
@@ -220,7 +262,7 @@ fn step(args: &Step, stop: &Stop) -> Result<()> {
         "training",
         &json!({
             "images_per_second": rate, "seconds_per_step": seconds / iters as f64, "arch": n.arch, "width": n.width,
-            "batch": rows, "bank": args.bank, "threads": rayon::current_num_threads(), "cpu": cpu(),
+            "batch": rows, "bank": args.bank, "level": level(), "threads": rayon::current_num_threads(), "cpu": cpu(),
         }),
     )
 }
@@ -245,19 +287,24 @@ fn infer(args: &Infer, stop: &Stop) -> Result<()> {
         "inference",
         &json!({
             "images_per_second": (rows * iters) as f64 / seconds, "arch": n.arch, "width": n.width, "batch": rows,
-            "threads": rayon::current_num_threads(), "cpu": cpu(),
+            "level": level(), "threads": rayon::current_num_threads(), "cpu": cpu(),
         }),
     )
 }
 
 fn bench_kmeans(args: &Kmeans, stop: &Stop) -> Result<()> {
-    let &Kmeans { n, dim, k, iters, .. } = args;
-    positive(&[("n", n), ("dim", dim), ("k", k), ("iters", iters)])?;
+    positive(&[("n", args.n), ("dim", args.dim), ("k", args.k), ("iters", args.iters)])?;
+    let features = match &args.input {
+        Some(path) => read_matrix(path)?,
+        None => random(args.n, args.dim, 2).normalised(),
+    };
+    let start = args.start.as_deref().map(read_matrix).transpose()?;
+    let (n, dim) = (features.rows, features.dim);
+    let (k, iters) = (start.as_ref().map_or(args.k, |s| s.rows), args.iters);
     let asked = stop.clone();
     let (seconds, found) = stop.run(move || {
-        let features = random(n, dim, 2).normalised();
         let ids: Vec<u64> = (0..n as u64).collect();
-        let settings = KMeans { k, iterations: iters, spherical: false };
+        let settings = KMeans { k, iterations: iters, spherical: false, start: start.as_ref() };
         let started = Instant::now();
         let found = kmeans(&features, &ids, &settings, 0, 0, 0, &mut |_| asked.check());
         (started.elapsed().as_secs_f64(), found)
@@ -273,19 +320,30 @@ fn bench_kmeans(args: &Kmeans, stop: &Stop) -> Result<()> {
 }
 
 fn bench_knn(args: &Knn, stop: &Stop) -> Result<()> {
-    let &Knn { n, queries, dim, k, .. } = args;
-    positive(&[("n", n), ("queries", queries), ("dim", dim), ("k", k)])?;
-    let seconds = stop.run(move || {
-        let (bank, asked) = (random(n, dim, 3).normalised(), random(queries, dim, 4).normalised());
+    let k = args.k;
+    positive(&[("n", args.n), ("queries", args.queries), ("dim", args.dim), ("k", k)])?;
+    let (bank, asked) = match (&args.input, &args.query_input) {
+        (Some(bank), Some(queries)) => (read_matrix(bank)?, read_matrix(queries)?),
+        _ => (random(args.n, args.dim, 3).normalised(), random(args.queries, args.dim, 4).normalised()),
+    };
+    if bank.dim != asked.dim {
+        return Err(Error::usage(
+            format!("--input has rows of {}, --query-input of {}", bank.dim, asked.dim),
+            "give rows of the same length",
+        ));
+    }
+    let (n, queries, dim) = (bank.rows, asked.rows, bank.dim);
+    let (seconds, found) = stop.run(move || {
         let started = Instant::now();
-        nearest(&asked, &bank, k, false, &|_| ());
-        started.elapsed().as_secs_f64()
+        let found = nearest(&asked, &bank, k, false, &|_| ());
+        (started.elapsed().as_secs_f64(), found)
     })?;
+    let mean = found.similarity.iter().map(|s| f64::from(*s)).sum::<f64>() / found.similarity.len().max(1) as f64;
     show(
         args.common.json,
         "kNN",
         &json!({
-            "seconds": seconds, "n": n, "queries": queries, "dim": dim, "k": k,
+            "seconds": seconds, "mean_similarity": mean, "n": n, "queries": queries, "dim": dim, "k": k,
             "threads": rayon::current_num_threads(), "cpu": cpu(),
         }),
     )

@@ -1,9 +1,8 @@
 //! `pcp eval`.
 
-use super::progress::bar;
+use super::progress::{self, bar};
 use super::table;
 use crate::config::FeatureKind;
-use crate::data;
 use crate::error::{Error, Result};
 use crate::evaluate::Probe;
 use crate::loader::Loader;
@@ -85,13 +84,7 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
     };
     config.check()?;
     let (network, weights, card, file) = setup::read_model(&run, &config, args.best)?;
-    let reading = bar("reading", args.json);
-    let dataset = data::load(&setup::load_request(&config)?, &|done, total| {
-        reading.set_length(total as u64);
-        reading.set_position(done as u64);
-    });
-    reading.finish_and_clear();
-    let dataset = Arc::new(dataset?);
+    let dataset = Arc::new(progress::read_images(&config, args.json, stop)?);
     let loader = Loader::new(dataset.clone(), setup::augmenter(&config));
     let Some(probe) = Probe::new(dataset, loader, &config) else {
         let message = format!("{} has no labels to measure against", config.data.source);
@@ -99,8 +92,7 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
     };
     let embedding = bar("embedding", args.json);
     embedding.set_length(probe.images() as u64);
-    let (worker, asked, shown) = (probe.clone(), stop.clone(), embedding.clone());
-    let knn = stop.run(move || worker.network(&network, &weights, &asked, &|n| shown.inc(n as u64)))??;
+    let knn = probe.network(&Arc::new(network), &weights, stop, &|n| embedding.inc(n as u64))?;
     embedding.finish_and_clear();
     let report = Report {
         knn,

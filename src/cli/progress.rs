@@ -1,8 +1,12 @@
 //! What a run shows while it works: two bars on a terminal, plain lines elsewhere, nothing when it is to be quiet.
 
+use crate::config::Config;
+use crate::data::{self, Dataset};
+use crate::error::Result;
 use crate::run::{EpochRecord, RunFolder, Warning};
 use crate::schedule::Schedule;
-use crate::train::{Live, Observer, Phase};
+use crate::train::{Live, Observer, Phase, setup};
+use crate::work::Stop;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::HashSet;
 use std::io::IsTerminal;
@@ -163,4 +167,18 @@ pub fn bar(what: &str, quiet: bool) -> ProgressBar {
     bar.set_style(style("{prefix:>14} {bar:30} {pos}/{len}"));
     bar.set_prefix(what.to_string());
     bar
+}
+
+/// Reads the images that `config` names, with a bar; a stop ends it at once, since there is nothing to save yet.
+pub fn read_images(config: &Config, quiet: bool, stop: &Stop) -> Result<Dataset> {
+    let bar = bar("reading", quiet);
+    let (request, shown) = (setup::load_request(config)?, bar.clone());
+    let dataset = stop.run(move || {
+        data::load(&request, &|done, total| {
+            shown.set_length(total as u64);
+            shown.set_position(done as u64);
+        })
+    });
+    bar.finish_and_clear();
+    dataset?
 }

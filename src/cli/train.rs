@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Parser)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   pcp train                                                  bundled photographs, a few minutes
   pcp train PHOTOS/ --out runs/photos                        a folder; class folders give labels for the kNN probe
@@ -24,7 +26,8 @@ Examples:
   pcp train --resume runs/photos                             go on where it was stopped
 
 Presets: pcp (default), pcp-nowarm, pcp-paper, pcp-release; data: bundled, folder, cifar10, cifar100, in100, cub200.
-Every setting and its value is in the run folder's config.toml.")]
+Every setting and its value is in the run folder's config.toml."
+)]
 pub struct Args {
     /// What to train on: a folder of images, cifar10, cifar100 or bundled
     data: Option<String>,
@@ -191,7 +194,7 @@ fn begin(args: &Args, stop: &Stop) -> Result<Prepared> {
             RunFolder::create(out, false)?;
         }
     }
-    let dataset = load(args, &config)?;
+    let dataset = progress::read_images(&config, args.quiet, stop)?;
     let config = setup::resolve(config, &dataset)?;
     let system = args.preset.first().map_or("pcp", String::as_str);
     let system = Path::new(system).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
@@ -222,7 +225,7 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
     if run.read_result()?.is_some() {
         return Ok(None);
     }
-    let dataset = load(args, &changed)?;
+    let dataset = progress::read_images(&changed, args.quiet, stop)?;
     if dataset.fingerprint() != about.fingerprint {
         return Err(Error::data(
             format!("the images of {} are not those that {} began with", config.data.source, path.display()),
@@ -246,22 +249,12 @@ fn prepare(
     stop: &Stop,
 ) -> Result<(Setup, Arc<Progress>)> {
     let schedule = Schedule::new(&config, dataset.train.images.len())?;
-    let progress = Arc::new(Progress::new(args.quiet || args.json, &schedule, &run));
+    let progress = Arc::new(Progress::new(args.quiet, &schedule, &run));
     let observer: Arc<dyn Observer> = progress.clone();
     let setup = Setup::new(config, dataset, run, about, stop.clone(), observer)?;
     plan(&setup, &progress);
     setup.warn_beforehand();
     Ok((setup, progress))
-}
-
-fn load(args: &Args, config: &Config) -> Result<data::Dataset> {
-    let bar = progress::bar("reading", args.quiet || args.json);
-    let dataset = data::load(&setup::load_request(config)?, &|done, total| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-    });
-    bar.finish_and_clear();
-    dataset
 }
 
 /// Says what the run will do.

@@ -5,11 +5,17 @@
 //!
 //! Similarities are made tile by tile ([`crate::dots`]) and pass a threshold, the k-th best so far, on the spot: memory is
 //! 2k candidates a query of the block at hand, however large the bank. Of equal similarities the lower index comes first.
+//! Where the bank lies near a subspace, as embeddings of a trained network do, the tiles hold upper bounds from short
+//! stand-ins ([`crate::dots::short`]), and only candidates whose bound passes are computed in full.
 
 use rayon::prelude::*;
 
-use crate::dots::{BLOCK, Packed, Visit, WIDTH, products};
-use crate::features::Features;
+use crate::dots::short::Basis;
+use crate::dots::{Packed, Visit, WIDTH, products};
+use crate::features::{Features, dot};
+
+/// Queries of a work unit.
+const BLOCK: usize = 240;
 
 /// The nearest bank rows of every query, nearest first.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,36 +44,41 @@ pub fn nearest(
         return neighbours;
     }
     assert_eq!(queries.dim, bank.dim, "queries and bank of different dimensions");
-    let packed = Packed::new(&bank.values, bank.dim);
+    // For a few queries, looking for a basis does not pay.
+    let basis = if queries.rows < BLOCK { None } else { Basis::new(bank) };
+    let short = basis.as_ref().map(|basis| (basis.shorten(queries), basis.shorten(bank)));
+    let (left, right) = short.as_ref().map_or((queries, bank), |(left, right)| (left, right));
+    let packed = Packed::new(&right.values, right.dim);
+    let length = |row: &[f32]| dot(row, row).sqrt();
+    let longest = bank.values.par_chunks(bank.dim).map(length).reduce(|| 0.0, f32::max);
     let blocks = neighbours.index.par_chunks_mut(BLOCK * k).zip(neighbours.similarity.par_chunks_mut(BLOCK * k));
-    blocks.zip(queries.values.par_chunks(BLOCK * queries.dim)).enumerate().for_each(
-        |(b, ((index, similarity), rows))| {
-            let served = index.len() / k;
-            let mut best = Best {
-                k,
-                bank: bank.rows,
-                own: exclude_self.then_some(b * BLOCK),
-                threshold: vec![f32::NAN; served],
-                keys: vec![Vec::with_capacity(2 * k + WIDTH); served],
-            };
-            let all: Vec<u32> = (0..served as u32).collect();
-            products(rows, &all, &packed, 0..bank.rows.div_ceil(WIDTH), &mut best);
-            for ((keys, index), similarity) in
-                best.keys.iter_mut().zip(index.chunks_mut(k)).zip(similarity.chunks_mut(k))
-            {
-                keys.sort_unstable_by(|a, b| b.cmp(a));
-                for ((key, i), s) in keys.iter().zip(index).zip(similarity) {
-                    (*s, *i) = opened(*key);
-                }
+    let rows = left.values.par_chunks(BLOCK * left.dim).zip(queries.values.par_chunks(BLOCK * queries.dim));
+    blocks.zip(rows).enumerate().for_each(|(b, ((index, similarity), (rows, queries)))| {
+        let served = index.len() / k;
+        let slack = |basis: &Basis| queries.chunks_exact(bank.dim).map(|q| basis.slack(length(q), longest)).collect();
+        let mut best = Best {
+            k,
+            bank: bank.rows,
+            own: exclude_self.then_some(b * BLOCK),
+            threshold: vec![f32::NAN; served],
+            keys: vec![Vec::with_capacity(2 * k + WIDTH); served],
+            bounds: basis.as_ref().map(|basis| Bounds { queries, bank, slack: slack(basis) }),
+        };
+        let all: Vec<u32> = (0..served as u32).collect();
+        products(rows, &all, &packed, 0..bank.rows.div_ceil(WIDTH), &mut best);
+        for (row, (index, similarity)) in index.chunks_mut(k).zip(similarity.chunks_mut(k)).enumerate() {
+            best.keys[row].sort_unstable_by(|a, b| b.cmp(a));
+            for ((key, i), s) in best.keys[row].iter().zip(index).zip(similarity) {
+                (*s, *i) = opened(*key);
             }
-            tick(served);
-        },
-    );
+        }
+        tick(served);
+    });
     neighbours
 }
 
 /// The best candidates of every query of a block.
-struct Best {
+struct Best<'a> {
     k: usize,
     /// Rows of the bank; strips may run past it.
     bank: usize,
@@ -76,35 +87,80 @@ struct Best {
     /// What a similarity must exceed; NaN, which nothing fails to, until there are k candidates.
     threshold: Vec<f32>,
     keys: Vec<Vec<u64>>,
+    /// What it takes to compute candidates in full, when what arrives are bounds.
+    bounds: Option<Bounds<'a>>,
 }
 
-impl Visit for Best {
+/// The rows behind their stand-ins.
+struct Bounds<'a> {
+    queries: &'a [f32],
+    bank: &'a Features,
+    /// How far a bound may lie below the similarity by rounding, for every query.
+    slack: Vec<f32>,
+}
+
+impl Bounds<'_> {
+    /// The similarity itself. The bank's rows of a panel are asked for by many queries in turn and stay in the cache.
+    #[inline(always)]
+    fn resolve(&self, row: usize, index: usize) -> f32 {
+        similarity(&self.queries[row * self.bank.dim..][..self.bank.dim], self.bank.row(index))
+    }
+}
+
+/// The dot product, in 32 fixed lanes.
+#[inline(always)]
+fn similarity(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 32];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<32>(), b.as_chunks::<32>());
+    for (x, y) in a.iter().zip(b) {
+        for l in 0..32 {
+            lanes[l] += x[l] * y[l];
+        }
+    }
+    for half in [16, 8, 4, 2, 1] {
+        for l in 0..half {
+            lanes[l] += lanes[l + half];
+        }
+    }
+    lanes[0] + a_rest.iter().zip(b_rest).map(|(x, y)| x * y).sum::<f32>()
+}
+
+impl Visit for Best<'_> {
     #[inline(always)]
     fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
         let threshold = self.threshold[row];
         // Candidates arrive by ascending index, so one that equals the k-th best comes after it and may go.
+        let mut failed = true;
+        for p in products {
+            failed &= *p <= threshold;
+        }
+        if !failed {
+            self.take(row, first, products);
+        }
+    }
+}
+
+impl Best<'_> {
+    #[inline(always)]
+    fn take(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let threshold = self.threshold[row];
+        let own = self.own.map_or(usize::MAX, |start| start + row);
         let mut failed = 0u32;
         for (l, p) in products.iter().enumerate() {
             failed |= u32::from(*p <= threshold) << l;
         }
         let mut passed = !failed;
+        let keys = &mut self.keys[row];
         while passed != 0 {
             let l = passed.trailing_zeros() as usize;
             passed &= passed - 1;
-            self.take(row, first + l, products[l % WIDTH]);
-        }
-    }
-}
-
-impl Best {
-    #[inline(always)]
-    fn take(&mut self, row: usize, index: usize, similarity: f32) {
-        if index < self.bank && self.own.is_none_or(|first| first + row != index) {
-            let keys = &mut self.keys[row];
-            keys.push(sealed(similarity, index as u32));
-            if keys.len() >= 2 * self.k {
-                self.cut(row);
+            if first + l < self.bank && first + l != own {
+                let s = self.bounds.as_ref().map_or(products[l % WIDTH], |b| b.resolve(row, first + l));
+                keys.push(sealed(s, (first + l) as u32));
             }
+        }
+        if keys.len() >= 2 * self.k {
+            self.cut(row);
         }
     }
 
@@ -114,7 +170,7 @@ impl Best {
     fn cut(&mut self, row: usize) {
         let keys = &mut self.keys[row];
         let (_, kth, _) = keys.select_nth_unstable_by(self.k - 1, |a, b| b.cmp(a));
-        self.threshold[row] = opened(*kth).0;
+        self.threshold[row] = opened(*kth).0 - self.bounds.as_ref().map_or(0.0, |b| b.slack[row]);
         keys.truncate(self.k);
     }
 }

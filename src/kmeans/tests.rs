@@ -23,7 +23,7 @@ fn ids(features: &Features) -> Vec<u64> {
 }
 
 fn run(features: &Features, k: usize, iterations: usize) -> Clusters {
-    let settings = KMeans { k, iterations, spherical: false };
+    let settings = KMeans { k, iterations, spherical: false, start: None };
     kmeans(features, &ids(features), &settings, 5, 1, 2, &mut |_| Ok(())).unwrap()
 }
 
@@ -175,7 +175,7 @@ fn the_order_of_rows_does_not_matter_but_for_rounding() {
     back.reverse();
     let reversed = Features::new(8, back.iter().flat_map(|&i| features.row(i).to_vec()).collect());
     let reversed_ids: Vec<u64> = back.iter().map(|&i| ids(&features)[i]).collect();
-    let settings = KMeans { k: 9, iterations: 5, spherical: false };
+    let settings = KMeans { k: 9, iterations: 5, spherical: false, start: None };
     let a = run(&features, 9, 5);
     let b = kmeans(&reversed, &reversed_ids, &settings, 5, 1, 2, &mut |_| Ok(())).unwrap();
     assert!((a.objective - b.objective).abs() < 1e-4 * a.objective);
@@ -198,7 +198,7 @@ fn ties_go_to_the_lowest_cluster() {
 #[test]
 fn spherical_centroids_have_unit_length() {
     let features = blobs(100, 8, 2);
-    let settings = KMeans { k: 7, iterations: 3, spherical: true };
+    let settings = KMeans { k: 7, iterations: 3, spherical: true, start: None };
     let clusters = kmeans(&features, &ids(&features), &settings, 0, 0, 0, &mut |_| Ok(())).unwrap();
     for j in 0..7 {
         assert!((squared(clusters.centroids.row(j), &[0.0; 8]) - 1.0).abs() < 1e-6);
@@ -263,7 +263,7 @@ fn a_single_row() {
 fn k_beyond_n_no_rows_or_no_clusters_are_wrong_use() {
     let features = blobs(4, 3, 0);
     for (features, k) in [(features.clone(), 5), (features, 0), (Features::default(), 1)] {
-        let settings = KMeans { k, iterations: 1, spherical: false };
+        let settings = KMeans { k, iterations: 1, spherical: false, start: None };
         let error = kmeans(&features, &ids(&features), &settings, 0, 0, 0, &mut |_| Ok(())).unwrap_err();
         assert_eq!(error.exit_code(), 2);
     }
@@ -275,7 +275,7 @@ fn features_that_are_not_finite_are_refused() {
     assert_eq!(assign(&Features::new(1, vec![f32::NAN, 1.0]), &Features::new(1, vec![0.0, 1.0])).0, [0, 1]);
     for bad in [f32::NAN, f32::INFINITY, -1e30] {
         let features = Features::new(2, vec![0.0, 1.0, bad, 0.0]);
-        let settings = KMeans { k: 1, iterations: 1, spherical: false };
+        let settings = KMeans { k: 1, iterations: 1, spherical: false, start: None };
         assert!(kmeans(&features, &[0, 1], &settings, 0, 0, 0, &mut |_| Ok(())).is_err());
     }
 }
@@ -288,7 +288,28 @@ fn an_error_of_the_callback_ends_the_work() {
         calls.push(i);
         if i == 2 { Err(Error::stopped()) } else { Ok(()) }
     };
-    let settings = KMeans { k: 3, iterations: 10, spherical: false };
+    let settings = KMeans { k: 3, iterations: 10, spherical: false, start: None };
     assert!(kmeans(&features, &ids(&features), &settings, 0, 0, 0, &mut stop).is_err());
     assert_eq!(calls, [0, 1, 2]);
+}
+
+#[test]
+fn a_given_start_is_where_it_begins() {
+    let features = blobs(200, 8, 9);
+    let plain = run(&features, 9, 0).centroids;
+    let settings = KMeans { k: 9, iterations: 3, spherical: false, start: Some(&plain) };
+    let from = |settings: &KMeans| kmeans(&features, &ids(&features), settings, 5, 1, 2, &mut |_| Ok(()));
+    // The same first centroids, so the same end.
+    assert_eq!(from(&settings).unwrap(), run(&features, 9, 3));
+    // From the end of a run on, it goes on as that run would have.
+    let half = run(&features, 9, 2);
+    assert_eq!(
+        from(&KMeans { iterations: 1, start: Some(&half.centroids), ..settings.clone() }).unwrap(),
+        run(&features, 9, 3)
+    );
+    for bad in [Features::new(8, vec![0.0; 80]), Features::new(9, vec![0.0; 81]), Features::new(8, vec![f32::NAN; 72])]
+    {
+        let error = from(&KMeans { start: Some(&bad), ..settings.clone() }).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{}", error.message);
+    }
 }

@@ -57,7 +57,7 @@ fn cluster(
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Vec<u32>> {
     let c = &config.clusters;
-    let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical };
+    let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical, start: None };
     let mut best: Option<(f64, Vec<u32>)> = None;
     for run in 0..u64::from(c.runs) {
         // Starts differ by the seed's high bits, which nobody sets by hand.

@@ -84,6 +84,7 @@ pub fn load_request(config: &Config) -> Result<data::Load> {
 pub fn resolve(mut config: Config, dataset: &Dataset) -> Result<Config> {
     let schedule = Schedule::new(&config, dataset.train.images.len())?;
     let side = image_side(&config);
+    Network::new(&config.network, side)?;
     let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
     if config.data.mean == Auto::AUTO || config.data.std == Auto::AUTO {
         let (mean, std) = dataset.mean_std();
@@ -176,27 +177,19 @@ impl Setup {
     }
 
     pub(super) fn embed(&self, weights: &Weights, part: Part, view: View) -> Result<Output> {
-        let (loader, network, weights) = (self.loader.clone(), self.network.clone(), weights.clone());
-        let (stop, observer) = (self.stop.clone(), self.observer.clone());
-        let out =
-            self.stop.run(move || loader.embed(&network, &weights, part, view, &stop, &|n| observer.advance(n)))?;
-        out.ok_or_else(Error::stopped)
+        self.loader.embed(&self.network, weights, part, view, &self.stop, &|n| self.observer.advance(n))
     }
 
     /// kNN accuracy of `weights`, when there are labels.
     pub(super) fn probe(&self, weights: &Weights) -> Result<Option<f64>> {
-        let Some(probe) = self.probe.clone() else { return Ok(None) };
+        let Some(probe) = &self.probe else { return Ok(None) };
         self.observer.phase(Phase::Probe, probe.images());
-        let (network, weights) = (self.network.clone(), weights.clone());
-        let (stop, observer) = (self.stop.clone(), self.observer.clone());
-        let found = self.stop.run(move || probe.network(&network, &weights, &stop, &|n| observer.advance(n)))?;
-        found.map(Some)
+        probe.network(&self.network, weights, &self.stop, &|n| self.observer.advance(n)).map(Some)
     }
 
     /// kNN accuracy of the pixels, when there are labels.
     pub(super) fn probe_pixels(&self) -> Result<Option<f64>> {
-        let Some(probe) = self.probe.clone() else { return Ok(None) };
-        self.stop.run(move || probe.pixels()).map(Some)
+        self.probe.as_ref().map(|probe| probe.pixels(&self.stop)).transpose()
     }
 
     /// Writes the weights with a card that describes them.

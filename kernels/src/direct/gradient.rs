@@ -1,10 +1,11 @@
 //! The gradients of a direct convolution by its weights and by its input.
 
-use super::{Cut, Geometry, Unit, pack, products};
+use super::{Cut, Geometry, TASKS, Unit, column_groups, pack, products};
 use crate::gemm::{Left, Rows, outer};
 use crate::memory::{Ptr, Scratch, parallel};
 use crate::norm::Gradient;
 use crate::simd::{MAX_ROWS, Simd, padded};
+use std::ops::Range;
 
 /// Memory for partial weight gradients, in values (16 MiB).
 const PARTIAL: usize = 1 << 22;
@@ -15,27 +16,33 @@ const PARTIAL: usize = 1 << 22;
 pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw: Ptr) {
     let (kp, cut) = (padded::<S>(g.k), g.cut());
     let (size, units) = (g.window() * kp, g.views * cut.units_per_view());
-    let groups = (PARTIAL / size).clamp(4, 16).min(units);
-    // with few groups, each row of the kernel is a task of its own, at the price of preparing its input again
-    let split = if groups < 16 { g.kh } else { 1 };
+    let groups = (PARTIAL / size).clamp(1, TASKS).min(units);
+    // with few groups, each row of the kernel is a task of its own, and then some of the columns, at the price of
+    // preparing their input again
+    let split = if groups < TASKS { g.kh } else { 1 };
     let rows = g.kh / split;
+    let columns = column_groups::<S>(g.k, groups * split);
     let partial = Scratch::new(groups * size);
     let (xp, pp) = (Ptr(x.as_ptr() as *mut f32), partial.ptr());
-    // SAFETY: a task writes its own kernel rows of its own group's partial sum.
-    parallel(groups * split, |task| unsafe {
+    // SAFETY: a task writes its own columns of its own kernel rows of its own group's partial sum.
+    parallel(groups * split * columns.len(), |task| unsafe {
+        let (task, columns) = (task / columns.len(), columns[task % columns.len()].clone());
         let (group, row) = (task / split, task % split * rows);
-        let to = pp.at(group * size + row * g.kw * g.c * kp);
-        std::ptr::write_bytes(to, 0, rows * g.kw * g.c * kp);
-        for u in group * units / groups..(group + 1) * units / groups {
+        let to = pp.at(group * size + row * g.kw * g.c * kp + columns.start);
+        let (first_unit, last) = (group * units / groups, (group + 1) * units / groups);
+        let ld = padded::<S>(columns.len());
+        for u in first_unit..last {
             let unit = cut.unit(u);
             let (first, n) = g.pixels_of(&unit);
-            let (strip, dz) = (Scratch::new(g.strip_len(&unit)), Scratch::new(n * kp));
+            let (strip, dz) = (Scratch::new(g.strip_len(&unit)), Scratch::new(n * ld));
             let (windows, stride) = g.windows(&unit, xp.at(0), strip.ptr().0);
-            d.write::<S>(unit.image / (g.b / g.views), first, n, g.k, dz.ptr().0, kp);
+            let view = unit.image / (g.b / g.views);
+            d.write::<S>(view, first, n, (g.k, columns.clone()), dz.ptr().0, ld);
             for i in 0..rows {
                 let left = Rows::Indirect(&windows, (row + i) * stride);
                 let out = to.add(i * g.kw * g.c * kp);
-                outer::<S>(n, g.kw * g.c, g.k, left, (dz.ptr().0, kp), (out, kp));
+                let right = (dz.ptr().0 as *const f32, ld);
+                outer::<S>(n, g.kw * g.c, columns.len(), left, right, (out, kp), u > first_unit);
             }
         }
     });
@@ -84,8 +91,12 @@ pub unsafe fn input_gradient<S: Simd>(g: &Geometry, w: &[f32], d: &Gradient, dx:
     // a unit is at least as high as the kernel is wide, so that it does not mostly evaluate its neighbours' gradients
     let pixels = g.pixels().max(g.w * 4 * s);
     let cut = Cut::new(g.h, g.w, g.b / g.views, pixels);
-    // SAFETY: units are disjoint rows of dx.
-    parallel(g.views * cut.units_per_view(), |i| unsafe { job.unit::<S>(&cut.unit(i)) });
+    let units = g.views * cut.units_per_view();
+    let groups = column_groups::<S>(g.c, units);
+    // SAFETY: tasks are disjoint rows of dx, or disjoint channels of the same.
+    parallel(units * groups.len(), |i| unsafe {
+        job.unit::<S>(&cut.unit(i / groups.len()), groups[i % groups.len()].clone());
+    });
 }
 
 struct InputGradient<'a> {
@@ -96,10 +107,10 @@ struct InputGradient<'a> {
 }
 
 impl InputGradient<'_> {
-    /// The rows of one unit of `dx`.
+    /// Some channels of the rows of one unit of `dx`.
     ///
     /// Safety: no other thread writes them.
-    unsafe fn unit<S: Simd>(&self, u: &Unit) {
+    unsafe fn unit<S: Simd>(&self, u: &Unit, channels: Range<usize>) {
         let (g, s, k) = (self.g, self.g.stride, self.g.k);
         // pixel y meets output rows (y + padding) / stride - m; the strip holds all of them, zeros outside the map
         let reach = |kernel: usize| kernel.div_ceil(s) - 1;
@@ -115,6 +126,8 @@ impl InputGradient<'_> {
                 unsafe { self.fill::<S>(u.image + i, low + r, above, strip.at((i * rows + r) * columns * k), columns) };
             }
         }
+        // the first coordinate from `n` on with a residue
+        let first = |n: usize, residue: usize| n + (residue + s - (n + g.padding) % s) % s;
         let (mut from, mut to) = (Vec::new(), Vec::new());
         for class in 0..s * s {
             let (ry, rx) = (class / s, class % s);
@@ -122,8 +135,8 @@ impl InputGradient<'_> {
             from.clear();
             to.clear();
             for i in 0..u.images {
-                for y in (u.top..u.bottom).filter(|y| (y + g.padding) % s == ry) {
-                    for x in (0..g.w).filter(|x| (x + g.padding) % s == rx) {
+                for y in (first(u.top, ry)..u.bottom).step_by(s) {
+                    for x in (first(0, rx)..g.w).step_by(s) {
                         let row = (y + g.padding) / s - low + above + 1;
                         let column = (x + g.padding) / s - left + before + 1;
                         // classes without taps do not read, so their address does not matter
@@ -138,9 +151,9 @@ impl InputGradient<'_> {
                 match self.packed[class] {
                     Some(b) => {
                         let shape = Left { row: [strip.0; MAX_ROWS], segments: ny, stride: columns * k, len: nx * k };
-                        products::<S>(&from, shape, b.0, g.c, |i| to[i]);
+                        products::<S>(&from, shape, b.0, g.c, channels.clone(), |i| to[i]);
                     }
-                    None => to.iter().for_each(|p| std::ptr::write_bytes(*p, 0, g.c)),
+                    None => to.iter().for_each(|p| std::ptr::write_bytes(p.add(channels.start), 0, channels.len())),
                 }
             }
         }
@@ -161,7 +174,7 @@ impl InputGradient<'_> {
             if n > 0 {
                 let view = image / (g.b / g.views);
                 let from = (image * g.oh() + y) * g.ow() + skipped;
-                self.d.write::<S>(view, from, n, k, to.add(begin * k), k);
+                self.d.write::<S>(view, from, n, (k, 0..k), to.add(begin * k), k);
             }
             std::ptr::write_bytes(to.add((begin + n) * k), 0, (columns - begin - n) * k);
         }

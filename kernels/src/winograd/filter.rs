@@ -5,41 +5,77 @@ use super::transform::{self, T};
 use crate::gemm::{panel_width, width_at};
 use crate::memory::{LINE, Ptr, Scratch, parallel};
 use crate::simd::{Simd, padded};
+use std::ops::Range;
 
 /// Most lanes of any vector.
 const LANES: usize = 16;
+/// Rows of a filter in a unit of work.
+const ROWS: usize = 32;
 
 /// Distance between planes of a filter of `rows` by `n`; one line more than needed, against cache set conflicts.
 pub fn plane<S: Simd>(rows: usize, n: usize) -> usize {
     rows * padded::<S>(n) + LINE
 }
 
-/// `U = G w G^T` as 36 planes of packed panels of `rows` by `n`, where `w` is `[n][rows][3][3]`, or `[rows][n][3][3]`
-/// when `transposed`.
-pub fn transformed<S: Simd>(w: &[f32], rows: usize, n: usize, transposed: bool) -> Scratch {
-    let stride = plane::<S>(rows, n);
-    let u = Scratch::new(PLANES * stride);
-    let to = u.ptr();
-    let blocks = n.div_ceil(S::LANES);
-    let parts = rows.div_ceil(32);
-    parallel(blocks * parts, |i| {
-        let (block, part) = (i / parts, i % parts);
-        let at = block * S::LANES;
+/// A filter `[n][rows][3][3]`, or `[rows][n][3][3]` when `transposed`: rows are summed over, columns are outputs.
+#[derive(Clone, Copy)]
+pub struct Filter<'a> {
+    pub w: &'a [f32],
+    pub rows: usize,
+    pub n: usize,
+    pub transposed: bool,
+}
+
+impl Filter<'_> {
+    /// `U = G w G^T` as 36 planes of packed panels.
+    pub fn transformed<S: Simd>(&self) -> Scratch {
+        let (rows, n) = (self.rows, self.n);
+        let stride = plane::<S>(rows, n);
+        let u = Scratch::new(PLANES * stride);
+        let to = u.ptr();
+        let parts = rows.div_ceil(ROWS);
+        parallel(n.div_ceil(S::LANES) * parts, |i| {
+            let (at, part) = (i / parts * S::LANES, i % parts * ROWS);
+            let panel = at / panel_width::<S>() * panel_width::<S>();
+            // SAFETY: a unit writes its own columns of its own rows.
+            unsafe {
+                let out = to.at(panel * rows + at - panel);
+                self.columns::<S>(at, part..(part + ROWS).min(rows), out, width_at::<S>(n, panel), stride);
+            }
+        });
+        u
+    }
+
+    /// The transform of one packed panel, from column `panel` on, as 36 planes `stride` apart.
+    ///
+    /// Safety: `out` has room for the planes.
+    pub unsafe fn panel<S: Simd>(&self, panel: usize, out: *mut f32, stride: usize) {
+        let width = width_at::<S>(self.n, panel);
+        for at in (panel..panel + width).step_by(S::LANES) {
+            // SAFETY: within the panel.
+            unsafe { self.columns::<S>(at, 0..self.rows, out.add(at - panel), width, stride) };
+        }
+    }
+
+    /// The transform of one vector of columns, from `at` on, of some rows; row 0 goes to `out`, the next `width` later.
+    ///
+    /// Safety: `out` has room for these rows in all planes.
+    unsafe fn columns<S: Simd>(&self, at: usize, some: Range<usize>, out: *mut f32, width: usize, stride: usize) {
+        let Filter { w, rows, n, transposed } = *self;
+        assert!(at < n && some.end <= rows && w.len() == rows * n * 9);
         let lanes = S::LANES.min(n - at);
-        let panel = at / panel_width::<S>() * panel_width::<S>();
-        let width = width_at::<S>(n, panel);
-        // SAFETY: a unit writes its own columns of its own rows; `taps` has LANES values a row and lanes <= LANES.
+        // SAFETY: `taps` has LANES values a row and lanes <= LANES; sources lie within `w` by the assertion.
         unsafe {
             S::run(
                 #[inline(always)]
                 || {
-                    for row in part * 32..(part * 32 + 32).min(rows) {
-                        let mut taps = [[0.0f32; LANES]; 9];
+                    let mut taps = [[0.0f32; LANES]; 9];
+                    for row in some {
                         for lane in 0..lanes {
                             let from = if transposed { row * n + at + lane } else { (at + lane) * rows + row } * 9;
-                            let source = w.get_unchecked(from..from + 9);
+                            let source = w.as_ptr().add(from);
                             for t in 0..9 {
-                                taps[t][lane] = source[t];
+                                taps[t][lane] = *source.add(t);
                             }
                         }
                         let mut half = [[S::zero(); 3]; T];
@@ -54,7 +90,7 @@ pub fn transformed<S: Simd>(w: &[f32], rows: usize, n: usize, transposed: bool) 
                                 half[i][j] = column[i];
                             }
                         }
-                        let o = to.at(panel * rows + row * width + at - panel);
+                        let o = out.add(row * width);
                         for i in 0..T {
                             let values = transform::filter::<S>(half[i]);
                             for j in 0..T {
@@ -65,34 +101,58 @@ pub fn transformed<S: Simd>(w: &[f32], rows: usize, n: usize, transposed: bool) 
                 },
             )
         }
-    });
-    u
+    }
 }
 
-/// `dw = G^T dU G` as `[k][c][3][3]`, where `dU` is the sum of `n` buffers of 36 planes `[c][padded k]`, `size` apart.
-pub fn gradient<S: Simd>(du: Ptr, n: usize, size: usize, c: usize, k: usize, dw: Ptr) {
-    let (stride, kp) = (plane::<S>(c, k), padded::<S>(k));
-    let blocks = k.div_ceil(S::LANES);
-    let parts = c.div_ceil(32);
-    parallel(blocks * parts, |i| {
-        let (block, part) = (i / parts, i % parts);
-        let at = block * S::LANES;
+/// The sum of `n` buffers of `dU`, `size` apart: 36 planes `stride` apart, rows `ld` apart.
+#[derive(Clone, Copy)]
+pub struct Gradients {
+    pub du: Ptr,
+    pub n: usize,
+    pub size: usize,
+    pub stride: usize,
+    pub ld: usize,
+}
+
+/// `dw = G^T dU G` as `[k][c][3][3]`, where `dU` has `c` rows of `k` columns.
+pub fn gradient<S: Simd>(from: Gradients, c: usize, k: usize, dw: Ptr) {
+    let parts = c.div_ceil(ROWS);
+    parallel(k.div_ceil(S::LANES) * parts, |i| {
+        let (at, part) = (i / parts * S::LANES, i % parts * ROWS);
+        // SAFETY: a unit writes its own weights.
+        unsafe { from.columns::<S>(at, part..(part + ROWS).min(c), (0, 0), (c, k), dw) };
+    });
+}
+
+impl Gradients {
+    /// The weights of one vector of output channels, from `at` on, and some input channels; row and column `origin` of
+    /// the filter is row 0, column 0 of the buffers.
+    ///
+    /// Safety: the buffers hold these rows and whole vectors, and `dw` is `[k][c][3][3]` for `(c, k)`.
+    pub unsafe fn columns<S: Simd>(
+        &self,
+        at: usize,
+        some: Range<usize>,
+        origin: (usize, usize),
+        (c, k): (usize, usize),
+        dw: Ptr,
+    ) {
         let lanes = S::LANES.min(k - at);
-        // SAFETY: a unit writes its own channels of dw, reads whole padded vectors of dU, and lanes <= LANES.
+        // SAFETY: the caller's promise, and lanes <= LANES.
         unsafe {
             S::run(
                 #[inline(always)]
                 || {
-                    for row in part * 32..(part * 32 + 32).min(c) {
-                        let from = du.at(row * kp + at);
+                    for row in some {
+                        let from = self.du.at((row - origin.0) * self.ld + at - origin.1);
                         let mut half = [[S::zero(); T]; 3];
                         for j in 0..T {
                             let mut column = [S::zero(); T];
                             for i in 0..T {
-                                let p = from.add((i * T + j) * stride);
+                                let p = from.add((i * T + j) * self.stride);
                                 let mut sum = S::load(p);
-                                for q in 1..n {
-                                    sum = S::add(sum, S::load(p.add(q * size)));
+                                for q in 1..self.n {
+                                    sum = S::add(sum, S::load(p.add(q * self.size)));
                                 }
                                 column[i] = sum;
                             }
@@ -118,5 +178,5 @@ pub fn gradient<S: Simd>(du: Ptr, n: usize, size: usize, c: usize, k: usize, dw:
                 },
             )
         }
-    });
+    }
 }

@@ -49,10 +49,13 @@ impl Raster {
     }
 }
 
-/// Calls `$body` with `FULL` true for each whole vector of `$n` channels, then false for the rest.
+/// Calls `$body` with `FULL` true for each whole vector of channels `$from..$n`, then false for the rest.
 macro_rules! each_vector {
     ($S:ident, $n:expr, |$at:ident, $lanes:ident, $full:ident| $body:expr) => {
-        let mut $at = 0;
+        each_vector!($S, 0, $n, |$at, $lanes, $full| $body)
+    };
+    ($S:ident, $from:expr, $n:expr, |$at:ident, $lanes:ident, $full:ident| $body:expr) => {
+        let mut $at = $from;
         while $at + $S::LANES <= $n {
             #[allow(unused)]
             const $full: bool = true;
@@ -154,13 +157,32 @@ unsafe fn input_store<S: Simd>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize)
     }
 }
 
+/// The channels that a call covers, and the distance of its tiles in the transformed domain, where the first of these
+/// channels is column 0. The first is a multiple of the lanes.
+#[derive(Clone, Copy)]
+pub struct Columns {
+    pub from: usize,
+    pub to: usize,
+    pub stride: usize,
+}
+
+impl Columns {
+    /// All of `n` channels.
+    pub fn all<S: Simd>(n: usize) -> Columns {
+        Columns { from: 0, to: n, stride: crate::simd::padded::<S>(n) }
+    }
+}
+
 /// The inverse transform of `m` into `y`, with the epilogue.
 ///
-/// Safety: `m` has 36 planes of `n` tiles, `y` is the whole output and no other thread writes these tiles.
+/// Safety: `m` has 36 planes of `n` tiles, `y` is the whole output and no other thread writes these channels of these
+/// tiles.
+#[allow(clippy::too_many_arguments)] // the run of tiles, the planes and the channels are three different things
 pub unsafe fn output<S: Simd>(
     g: &Geometry,
     m: *const f32,
     plane: usize,
+    columns: Columns,
     from: usize,
     n: usize,
     y: *mut f32,
@@ -180,8 +202,8 @@ pub unsafe fn output<S: Simd>(
                     let (ni, nj) = (M.min(g.h - y0), M.min(g.w - x0));
                     count += ni * nj;
                     let base = ((image * g.h + y0) * g.w + x0) * k;
-                    each_vector!(S, k, |at, lanes, FULL| {
-                        let z = output_tile::<S>(m.add(t * ldm + at), plane);
+                    each_vector!(S, columns.from, columns.to, |at, lanes, FULL| {
+                        let z = output_tile::<S>(m.add(t * columns.stride + at - columns.from), plane);
                         match epilogue {
                             Epilogue::Statistics(s) => {
                                 let s = s.add(at);
@@ -224,7 +246,8 @@ pub unsafe fn output<S: Simd>(
                         }
                     });
                 }
-                if let Epilogue::Statistics(s) = epilogue {
+                // calls for other channels of the same tiles leave the count to the first
+                if let (Epilogue::Statistics(s), 0) = (epilogue, columns.from) {
                     *s.add(3 * ldm) = count as f32;
                 }
             },
@@ -324,13 +347,22 @@ unsafe fn gradient_store<S: Simd>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usiz
 /// `dx` by overlap-add of `B dv B^T`. Tiles of an image must come in raster order: a pixel is stored by its first tile
 /// and added to by the later ones.
 ///
-/// Safety: `dv` has 36 planes of `n` tiles, `dx` is the whole gradient and no other thread writes these images.
-pub unsafe fn input_gradient<S: Simd>(g: &Geometry, dv: *const f32, plane: usize, from: usize, n: usize, dx: *mut f32) {
+/// Safety: `dv` has 36 planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels of these
+/// images.
+pub unsafe fn input_gradient<S: Simd>(
+    g: &Geometry,
+    dv: *const f32,
+    plane: usize,
+    columns: Columns,
+    from: usize,
+    n: usize,
+    dx: *mut f32,
+) {
     unsafe {
         S::run(
             #[inline(always)]
             || {
-                let (c, ldv) = (g.c, crate::simd::padded::<S>(g.c));
+                let c = g.c;
                 let mut raster = Raster::new(g, from);
                 for t in 0..n {
                     let (image, row, column) = raster.next();
@@ -339,12 +371,13 @@ pub unsafe fn input_gradient<S: Simd>(g: &Geometry, dv: *const f32, plane: usize
                     let (i0, i1) = ((row == 0) as usize, T.min(g.h + 1 - y0));
                     let (j0, j1) = ((column == 0) as usize, T.min(g.w + 1 - x0));
                     let base = dx.wrapping_add(image * g.h * g.w * c);
-                    each_vector!(S, c, |at, lanes, FULL| {
+                    each_vector!(S, columns.from, columns.to, |at, lanes, FULL| {
                         let mut half = [[S::zero(); T]; T];
                         for j in 0..T {
                             let mut column = [S::zero(); T];
                             for i in 0..T {
-                                column[i] = S::load(dv.add((i * T + j) * plane + t * ldv + at));
+                                column[i] =
+                                    S::load(dv.add((i * T + j) * plane + t * columns.stride + at - columns.from));
                             }
                             let column = transform::input_adjoint::<S>(column);
                             for i in 0..T {

@@ -1,0 +1,76 @@
+//! The layout of the house: who may use whom, that every file says what it is, and that none grows too long.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Rooms from the ground up: a room may use those before it and its own parts. `data` and `resize` share the ground, since
+/// resizing takes images and reading shrinks them.
+const ORDER: &[&[&str]] = &[
+    &["error"],
+    &["rng", "files", "work", "matmul", "dots", "features"],
+    &["npy", "tensors"],
+    &["data", "resize", "config", "augment"],
+    &["backbone", "memory", "schedule", "kmeans", "purify"],
+    &["loader", "objective"],
+    &["method", "evaluate", "run"],
+    &["train"],
+    &["cli"],
+];
+/// Rooms that touch tensors; nobody else loads Burn.
+const WITH_TENSORS: &[&str] = &["backbone"];
+const LONGEST: usize = 500;
+
+fn files(folder: &Path, out: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut paths = Vec::new();
+    files(&root, &mut paths);
+    paths.sort();
+    let name = |p: &PathBuf| p.strip_prefix(&root).unwrap().display().to_string();
+    paths.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
+}
+
+#[test]
+fn rooms_use_only_those_below() {
+    let level: BTreeMap<&str, usize> =
+        ORDER.iter().enumerate().flat_map(|(level, rooms)| rooms.iter().map(move |room| (*room, level))).collect();
+    for (file, text) in sources("src") {
+        let room = file.split(['/', '.']).next().unwrap().to_string();
+        if room == "lib" || room == "main" {
+            continue;
+        }
+        let own = *level.get(room.as_str()).unwrap_or_else(|| panic!("{file} is in no room: add it to ORDER"));
+        let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+        for used in code.flat_map(|l| l.split("crate::").skip(1)) {
+            let used = used.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap();
+            let Some(other) = level.get(used) else { continue };
+            assert!(*other <= own, "{file} uses crate::{used}, which is above it");
+        }
+        if text.contains("burn::") {
+            assert!(WITH_TENSORS.contains(&room.as_str()), "{file} loads Burn");
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_and_none_is_too_long() {
+    for folder in ["src", "tests", "kernels/src"] {
+        for (file, text) in sources(folder) {
+            assert!(text.starts_with("//!"), "{folder}/{file} does not say what it is");
+            let lines = text.lines().count();
+            assert!(lines <= LONGEST, "{folder}/{file} has {lines} lines");
+        }
+    }
+}
