@@ -7,10 +7,10 @@ use image::{Rgb, RgbImage};
 use pcp::data::{Load, Source, load};
 use std::collections::BTreeMap;
 
-const CELL: u32 = 48;
-const KEPT: usize = 12;
-const OUT: usize = 5;
-const ROWS: usize = 8;
+const CELL: u32 = 44;
+const KEPT: usize = 11;
+const OUT: usize = 4;
+const ROWS: usize = 6;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();

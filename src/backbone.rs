@@ -93,7 +93,7 @@ impl Network {
                 let (net, pooled) = alexnet::AlexNet::new(&mut build, form, config.width, size).ok_or_else(|| {
                     Error::usage(
                         format!("images of {size} px are too small for {:?}", config.arch),
-                        format!("give --size {} or more", form.least_size),
+                        format!("give --size {} (or at least {})", form.usual_size, form.least_size),
                     )
                 })?;
                 (Body::AlexNet(net), pooled)

@@ -12,6 +12,9 @@ use crate::error::{Error, Result, nearest};
 use crate::work::Stop;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Learn image features without labels: Progressive Cluster Purification.
@@ -59,7 +62,7 @@ pub fn main() -> ExitCode {
         if asked.request() {
             std::process::exit(130);
         }
-        eprintln!("\nstopping: saving first; press Ctrl-C again to quit at once");
+        eprintln!("stopping; press Ctrl-C again to quit at once");
     });
     let outcome = match Cli::try_parse() {
         Ok(cli) => match handler {
@@ -83,6 +86,22 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Prints to standard output. A reader that has gone (`pcp ... | head`) is no failure; a full disk is.
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::io("write to", Path::new("the standard output"), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl Serialize) -> Result<()> {
+    print(&serde_json::to_string(value).map_err(|e| Error::file(e.to_string(), "please report this"))?)
+}
+
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -91,13 +110,20 @@ fn run(verb: Verb, stop: &Stop) -> Result<()> {
     match verb {
         Verb::Train(args) => train::run(*args, stop),
         Verb::Eval(verb) => eval::run(verb, stop),
-        Verb::Data(verb) => data::run(verb),
+        Verb::Data(verb) => data::run(verb, stop),
         Verb::Bench(verb) => bench::run(verb, stop),
     }
 }
 
 /// Sets how many threads work; 0 for all cores.
 fn use_threads(threads: usize) -> Result<()> {
+    const MOST: usize = 1024;
+    if threads > MOST {
+        return Err(Error::usage(
+            format!("--threads is {threads}"),
+            format!("give at most {MOST}, or leave it out for all cores"),
+        ));
+    }
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()

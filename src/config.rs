@@ -6,7 +6,7 @@
 mod layers;
 mod settings;
 
-pub use layers::{Layer, PRESETS, preset};
+pub use layers::{DATA_PRESETS, Layer, PRESETS, preset};
 pub use settings::*;
 
 use crate::error::{Error, Result};
@@ -101,6 +101,27 @@ impl Config {
             if !(value > 0.0 && value.is_finite()) {
                 return Err(Error::usage(format!("{key} is {value}"), format!("{key} must be above 0")));
             }
+        }
+        let limits: &[(&str, u64, u64)] = &[
+            ("network.width", c.network.width as u64, 4096),
+            ("network.embedding", c.network.embedding as u64, 65536),
+            ("train.batch", c.train.batch as u64, 1 << 20),
+            ("clusters.runs", u64::from(c.clusters.runs), 1000),
+            ("purify.history", c.purify.history.or(1) as u64, 10_000),
+            ("run.snapshots", u64::from(c.run.snapshots), 1_000_000),
+        ];
+        for &(key, value, most) in limits {
+            if value > most {
+                return Err(Error::usage(format!("{key} is {value}"), format!("{key} may be {most} at the most")));
+            }
+        }
+        if c.evaluate.every == Auto::Value(0) {
+            return Err(Error::usage("evaluate.every is 0", "give --eval-every a number from 1"));
+        }
+        let epochs = u64::from(c.train.rounds) * u64::from(c.train.epochs);
+        if epochs > 1_000_000 {
+            let message = format!("train.rounds x train.epochs is {epochs}");
+            return Err(Error::usage(message, "train for a million epochs at the most"));
         }
         if !(0.0..1.0).contains(&c.train.momentum) {
             let message = format!("train.momentum is {}", c.train.momentum);

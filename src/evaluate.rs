@@ -2,7 +2,7 @@
 
 pub mod knn;
 
-use crate::backbone::{Network, Output, Weights};
+use crate::backbone::{Network, Weights};
 use crate::config::{Config, FeatureKind};
 use crate::data::{Dataset, Labels};
 use crate::error::Result;
@@ -20,23 +20,26 @@ pub struct Probe {
     k: usize,
     tau: f32,
     kind: FeatureKind,
+    /// Whether there are labelled test images.
+    tests: bool,
 }
+
+/// Images larger than this are compared pixel by pixel at `SMALL_SIDE`: N large images at once would not fit in memory.
+const LARGEST_SIDE: usize = 64;
+const SMALL_SIDE: usize = 32;
 
 impl Probe {
     /// A probe with the settings of `config`; `None` when there are no labels.
     pub fn new(dataset: Arc<Dataset>, loader: Loader, config: &Config) -> Option<Probe> {
         dataset.train.labels.as_ref()?;
         let e = &config.evaluate;
-        let probe = Probe { dataset, loader, k: e.k, tau: e.tau as f32, kind: e.features };
-        match &probe.dataset.test {
-            Some(test) if test.labels.is_none() => None,
-            _ => Some(probe),
-        }
+        let tests = dataset.test.as_ref().is_some_and(|test| test.labels.is_some());
+        Some(Probe { dataset, loader, k: e.k, tau: e.tau as f32, kind: e.features, tests })
     }
 
     /// Neighbours that can be had at the most.
     pub fn available(&self) -> usize {
-        self.dataset.train.images.len() - usize::from(self.dataset.test.is_none())
+        self.dataset.train.images.len() - usize::from(!self.tests)
     }
 
     /// How it measures, in words.
@@ -46,33 +49,33 @@ impl Probe {
             FeatureKind::Embedding => "embeddings",
             FeatureKind::Pooled => "pooled features",
         };
-        match &self.dataset.test {
-            Some(test) => format!("weighted kNN of {} test images, k = {k}, tau = {tau}, {kind}", test.images.len()),
-            None => format!("leave-one-out weighted kNN of the training images, k = {k}, tau = {tau}, {kind}"),
+        let small = match self.loader.side() > LARGEST_SIDE {
+            true => format!("; raw pixels at {SMALL_SIDE} px"),
+            false => String::new(),
+        };
+        match self.tests {
+            true => {
+                let n = self.loader.images(Part::Test).len();
+                format!("weighted kNN of {n} test images, k = {k}, tau = {tau}, {kind}{small}")
+            }
+            false => format!("leave-one-out weighted kNN of the training images, k = {k}, tau = {tau}, {kind}{small}"),
         }
     }
 
     /// Images that one measurement looks at.
     pub fn images(&self) -> usize {
-        self.dataset.train.images.len() + self.dataset.test.as_ref().map_or(0, |t| t.images.len())
+        self.dataset.train.images.len() + if self.tests { self.loader.images(Part::Test).len() } else { 0 }
     }
 
     /// Accuracy of the network in percent.
     pub fn network(&self, network: &Arc<Network>, weights: &Weights, stop: &Stop, done: &dyn Fn(usize)) -> Result<f64> {
         let features = |part| -> Result<Features> {
-            Ok(self.chosen(self.loader.embed(network, weights, part, View::Clean, stop, done)?))
+            self.loader.embed(network, weights, part, View::Clean, self.kind, stop, done)
         };
         let train = features(Part::Train)?;
-        let test = self.dataset.test.as_ref().map(|_| features(Part::Test)).transpose()?;
+        let test = self.tests.then(|| features(Part::Test)).transpose()?;
         let probe = self.clone();
         stop.run(move || probe.accuracy(&train, test.as_ref()))
-    }
-
-    fn chosen(&self, out: Output) -> Features {
-        match self.kind {
-            FeatureKind::Embedding => out.embedding,
-            FeatureKind::Pooled => out.pooled.normalised(),
-        }
     }
 
     /// Accuracy of the clean, normalised pixels in percent.
@@ -82,20 +85,24 @@ impl Probe {
     }
 
     fn pixel_accuracy(&self) -> f64 {
+        let loader = match self.loader.side() > LARGEST_SIDE {
+            true => self.loader.with_side(SMALL_SIDE),
+            false => self.loader.clone(),
+        };
         let features = |part: Part| {
-            let rows: Vec<usize> = (0..self.loader.images(part).len()).collect();
-            let batch = self.loader.batch(part, &rows, &[View::Clean]);
+            let rows: Vec<usize> = (0..loader.images(part).len()).collect();
+            let batch = loader.batch(part, &rows, &[View::Clean]);
             Features::new((batch.pixels.len() / batch.rows.max(1)).max(1), batch.pixels).normalised()
         };
-        let test = self.dataset.test.as_ref().map(|_| features(Part::Test));
+        let test = self.tests.then(|| features(Part::Test));
         self.accuracy(&features(Part::Train), test.as_ref())
     }
 
     fn accuracy(&self, train: &Features, test: Option<&Features>) -> f64 {
         let Some(labels) = &self.dataset.train.labels else { return 0.0 };
         let Labels { classes, of } = labels;
-        let truth = match &self.dataset.test {
-            Some(test) => test.labels.as_ref().map_or(&[][..], |l| &l.of),
+        let truth = match self.dataset.test.as_ref().and_then(|test| test.labels.as_ref()) {
+            Some(labels) => &labels.of,
             None => of,
         };
         let neighbours = nearest(test.unwrap_or(train), train, self.k, test.is_none(), &|_| ());

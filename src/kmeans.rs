@@ -94,7 +94,7 @@ fn check(features: &Features, k: usize, start: Option<&Features>) -> Result<()> 
     if !bounded(features) {
         return Err(Error::training(
             "some features are not numbers, or beyond all bounds: they cannot be clustered",
-            "go back to an earlier checkpoint and lower the learning rate",
+            "start anew with a lower learning rate (--set train.lr=...) or a higher temperature (--set objective.tau=...)",
         ));
     }
     let Some(start) = start else { return Ok(()) };

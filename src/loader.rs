@@ -1,7 +1,8 @@
 //! Batches of views, made in parallel ahead of whoever takes them.
 
 use crate::augment::Augmenter;
-use crate::backbone::{Batch, Network, Output, Weights};
+use crate::backbone::{Batch, Network, Weights};
+use crate::config::FeatureKind;
 use crate::data::{Dataset, Images};
 use crate::error::{Error, Result};
 use crate::features::Features;
@@ -55,6 +56,17 @@ impl Loader {
         }
     }
 
+    /// Side of a view.
+    pub fn side(&self) -> usize {
+        self.augmenter.size
+    }
+
+    /// The same with views of another side.
+    pub fn with_side(&self, size: usize) -> Self {
+        let augmenter = Augmenter { size, ..(*self.augmenter).clone() };
+        Loader { dataset: self.dataset.clone(), augmenter: Arc::new(augmenter) }
+    }
+
     /// Values of one view.
     fn floats(&self) -> usize {
         self.augmenter.size * self.augmenter.size * 3
@@ -93,30 +105,34 @@ impl Loader {
         receiver
     }
 
-    /// What the network makes of every image of `part`; `done(n)` is told of every `n` more. Not to be called from the thread
-    /// pool: it waits for batches that the pool makes.
+    /// What the network makes of every image of `part`, as unit vectors; `done(n)` is told of every `n` more. Not to be called
+    /// from the thread pool: it waits for batches that the pool makes.
+    #[allow(clippy::too_many_arguments)]
     pub fn embed(
         &self,
         network: &Arc<Network>,
         weights: &Weights,
         part: Part,
         view: View,
+        kind: FeatureKind,
         stop: &Stop,
         done: &dyn Fn(usize),
-    ) -> Result<Output> {
+    ) -> Result<Features> {
         let all: Vec<usize> = (0..self.images(part).len()).collect();
-        let empty = |dim| Features { rows: 0, dim, values: Vec::with_capacity(dim * all.len()) };
-        let mut out = Output { embedding: empty(network.embedding), pooled: empty(network.pooled) };
+        let dim = if kind == FeatureKind::Embedding { network.embedding } else { network.pooled };
+        let mut out = Features { rows: 0, dim, values: Vec::with_capacity(dim * all.len()) };
         for (rows, batch) in self.stream(part, all.chunks(EMBED_BATCH).map(<[usize]>::to_vec).collect(), vec![view]) {
             let (network, weights) = (network.clone(), weights.clone());
             let made = stop.run(move || network.embed(&weights, batch))?;
-            for (to, from) in [(&mut out.embedding, made.embedding), (&mut out.pooled, made.pooled)] {
-                to.rows += from.rows;
-                to.values.extend(from.values);
-            }
+            let made = match kind {
+                FeatureKind::Embedding => made.embedding,
+                FeatureKind::Pooled => made.pooled.normalised(),
+            };
+            out.rows += made.rows;
+            out.values.extend(made.values);
             done(rows.len());
         }
-        if out.embedding.rows < all.len() {
+        if out.rows < all.len() {
             return Err(Error::training("the loader ended early", "please report this"));
         }
         Ok(out)

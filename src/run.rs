@@ -80,8 +80,15 @@ impl RunFolder {
     /// are removed, and nothing else.
     pub fn create(path: &Path, overwrite: bool) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf() };
-        let occupied = path.exists() && fs::read_dir(path).map_or(true, |mut entries| entries.next().is_some());
-        if occupied && !overwrite {
+        let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
+        let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
+        // What a run leaves that was killed before it had written its settings.
+        let stillborn = entries.is_some_and(|entries| {
+            entries
+                .iter()
+                .all(|e| e.file_name().to_str().is_some_and(|name| OURS.contains(&name) || name.ends_with(".tmp")))
+        }) && !run.file("config.toml").exists();
+        if occupied && !overwrite && !stillborn {
             let hint = match run.file("config.toml").exists() {
                 true => format!(
                     "go on with --resume {0}, begin anew with --overwrite, or choose another --out",
@@ -91,11 +98,12 @@ impl RunFolder {
             };
             return Err(Error::usage(format!("{} exists", path.display()), hint));
         }
-        if occupied && !run.file("config.toml").exists() {
+        if occupied && !stillborn && !run.file("config.toml").exists() {
             let message = format!("{} holds no run, so there is nothing to overwrite", path.display());
             return Err(Error::usage(message, "choose another --out"));
         }
-        for name in OURS {
+        // The settings go last: as long as they are there, this is a run that may be overwritten.
+        for name in OURS.iter().rev().filter(|_| occupied) {
             let file = run.file(name);
             let removed = if file.is_dir() { fs::remove_dir_all(&file) } else { fs::remove_file(&file) };
             match removed {

@@ -85,7 +85,7 @@ impl Schedule {
         self.config.train.rounds * self.config.train.epochs
     }
 
-    /// `round(share * T)`.
+    /// `round(share * T)`, halves away from zero.
     fn milestone(&self, share: f64) -> u32 {
         (share * f64::from(self.epochs())).round() as u32
     }
@@ -128,6 +128,12 @@ impl Schedule {
         Some(o.warmup_start - (o.warmup_start - o.warmup_end) * f64::from(epoch) / f64::from(end))
     }
 
+    /// The epoch at which the warm-up of a round ends, where there is one.
+    pub fn warmup_end(&self) -> Option<u32> {
+        let o = &self.config.objective;
+        (o.warmup_rounds > 0).then(|| self.milestone(o.warmup_until))
+    }
+
     /// Whether CP_r filters in this epoch.
     pub fn filters(&self, round: u32, epoch: u32) -> bool {
         round > 0 || epoch >= self.milestone(self.config.purify.reliable_from)
@@ -159,7 +165,7 @@ impl Schedule {
 
     /// Whether the kNN probe runs after this epoch.
     pub fn probes(&self, round: u32, epoch: u32) -> bool {
-        let every = self.config.evaluate.every.or(self.epochs().div_ceil(20)).max(1);
+        let every = self.config.evaluate.every.or(probe_interval(self.epochs()));
         (epoch + 1).is_multiple_of(every) || self.finished_epochs(round, epoch) == self.total_epochs()
     }
 
@@ -174,6 +180,11 @@ impl Schedule {
     pub fn finished_epochs(&self, round: u32, epoch: u32) -> u32 {
         round * self.epochs() + epoch + 1
     }
+}
+
+/// Epochs between probes that suit a round of `epochs`.
+pub fn probe_interval(epochs: u32) -> u32 {
+    epochs.div_ceil(20).max(1)
 }
 
 /// Eq. 1: `max(N_c, trunc(10^(log10(N) (1 - t/T))))`.

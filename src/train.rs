@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const COLLAPSED: f64 = 0.05;
 /// A cluster with more than this share of the samples holds most of them.
 const MOST: f64 = 0.5;
+/// The same where there are but two.
+const NEARLY_ALL: f64 = 0.9;
 
 /// Trains from `state` to the end. A stop saves everything first, so that the run can go on where it was.
 pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
@@ -35,9 +37,8 @@ pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
         && e.kind == crate::error::Kind::Stopped
     {
         checkpoints.save(&state)?;
-        let Progress { round, epoch, batch, .. } = state.progress;
         return Err(Error {
-            message: format!("stopped in round {round}, epoch {epoch}, after {batch} batches; everything is saved"),
+            message: format!("stopped {}; everything is saved", state.progress.place(setup.config.train.rounds)),
             hint: format!("go on with: pcp train --resume {}", setup.run.path().display()),
             ..e.clone()
         });
@@ -62,13 +63,17 @@ fn rounds(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result
 /// (a) One vector per image: the network in eval mode on a random view, or what the settings ask for instead.
 fn features_to_cluster(setup: &Setup, state: &mut State) -> Result<Features> {
     let started = Instant::now();
+    let Progress { round, epoch, .. } = state.progress;
+    if setup.schedule.all_instances(setup.schedule.clusters(round, epoch)) {
+        return Ok(Features::default()); // nobody will look at them
+    }
     let view = match setup.config.clusters.features {
         ClusterFeatures::Augmented => View::Random(key(setup, state, Purpose::ClusterView), 0),
         ClusterFeatures::Clean => View::Clean,
         ClusterFeatures::Bank => return Ok(state.bank.rows.clone().normalised()),
     };
     setup.observer.phase(Phase::Features, setup.dataset.train.images.len());
-    let features = setup.embed(&state.weights, Part::Train, view)?.embedding;
+    let features = setup.embed(&state.weights, view)?;
     state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
     let spread = features.spread() * (features.dim as f64).sqrt();
     if spread < COLLAPSED {
@@ -84,9 +89,11 @@ fn cluster_and_purify(setup: &Setup, state: &mut State, features: Features) -> R
     setup.observer.phase(Phase::Clusters, setup.config.clusters.iterations * setup.config.clusters.runs as usize);
     let (config, schedule, dataset) = (setup.config.clone(), setup.schedule.clone(), setup.dataset.clone());
     let (history, observer, stop) = (state.history.clone(), setup.observer.clone(), setup.stop.clone());
-    let supervision = setup.stop.run(move || {
+    let centroids = state.centroids.clone();
+    let mut supervision = setup.stop.run(move || {
         let ids = dataset.train.images.ids();
-        pcp::supervise(&config, &schedule, &features, ids, &history, at, &mut |_| {
+        let past = pcp::Past { history: &history, centroids: centroids.as_ref() };
+        pcp::supervise(&config, &schedule, &features, ids, past, at, &mut |_| {
             observer.advance(1);
             stop.check()
         })
@@ -97,11 +104,13 @@ fn cluster_and_purify(setup: &Setup, state: &mut State, features: Features) -> R
     if supervision.labels.is_some() && setup.schedule.stores(round, epoch) {
         state.history.push(labels, setup.schedule.history);
     }
+    state.centroids = supervision.centroids.take().filter(|_| setup.config.clusters.warm_start);
     let lesson = Lesson::new(supervision, state.previous.as_deref());
     if lesson.labels.is_some() && lesson.positives.covered() == 0 {
         setup.warn(Warning::NothingKept);
     }
-    if lesson.counts.largest > MOST && lesson.counts.clusters > 2 {
+    let most = if lesson.counts.clusters > 2 { MOST } else { NEARLY_ALL };
+    if lesson.counts.largest > most && lesson.counts.clusters > 1 {
         setup.warn(Warning::Imbalance { share: lesson.counts.largest });
     }
     state.lesson = Some(lesson);
@@ -142,10 +151,10 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
         if !step.loss.total.is_finite() {
             return Err(Error::training(
                 format!("the loss is not finite in round {round}, epoch {epoch}, batch {}", state.progress.batch),
-                "start anew with a lower learning rate (--set train.lr=...); the last good checkpoint is kept",
+                "start anew with a lower learning rate (--set train.lr=...); checkpoints from before are kept",
             ));
         }
-        // The state changes here and nowhere else: bank (with view 1), running statistics, weights.
+        // What a step changes: the bank (with view 1), running statistics, weights.
         let bank = Arc::make_mut(&mut state.bank);
         for (i, row) in rows.iter().enumerate() {
             bank.update(*row, step.embedding.row(i));
@@ -244,7 +253,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let last = (setup.config.train.rounds - 1, setup.config.train.epochs - 1);
     setup.save_model(&state.weights, last, &setup.run.file("model.safetensors"))?;
     setup.observer.phase(Phase::Embeddings, setup.dataset.train.images.len());
-    let clean = Arc::new(setup.embed(&state.weights, Part::Train, View::Clean)?.embedding);
+    let clean = Arc::new(setup.embed(&state.weights, View::Clean)?);
     setup.run.write_embeddings(&clean)?;
 
     setup.observer.phase(Phase::FinalClusters, setup.config.clusters.iterations * setup.config.clusters.runs as usize);

@@ -19,7 +19,7 @@ fn train(data: &str, out: &Path, more: &[&str]) -> String {
 
 fn refused(code: i32, more: &[&str]) -> String {
     let (_dir, out) = place("run");
-    let mut args = vec!["train", "--out", out.to_str().unwrap(), "--limit", "30"];
+    let mut args = vec!["train", "--out", out.to_str().unwrap()];
     args.extend(more);
     let said = fail(code, &args);
     assert!(!out.join("config.toml").exists(), "a refused run leaves nothing");
@@ -222,6 +222,57 @@ fn every_network_trains() {
 }
 
 #[test]
+fn data_presets_bring_the_papers_networks() {
+    let (dir, _) = place("");
+    let photos = dir.path().join("photos");
+    class_folders(&photos, 4);
+    for (preset, arch) in [("in100", "alexnet224"), ("cub200", "resnet18")] {
+        let out = dir.path().join(preset);
+        // The floors are those of large sets, so that the network must be looked at in what is refused.
+        let said = fail(2, &["train", photos.to_str().unwrap(), "--preset", preset, "--out", out.to_str().unwrap()]);
+        assert!(said.contains("clusters.floor"), "{said}");
+        let (photos, out) = (photos.to_str().unwrap(), out.to_str().unwrap());
+        let args =
+            ["train", photos, "--preset", preset, "--out", out, "--clusters", "2", "--epochs", "1", "--width", "2"];
+        succeed(&[&args[..], &["--size", "70", "--batch", "4"]].concat());
+        let config = fs::read_to_string(Path::new(out).join("config.toml")).unwrap();
+        for word in [format!("arch = \"{arch}\""), "stored = 256".into(), "mean = [0.485, 0.456, 0.406]".into()] {
+            assert!(config.contains(&word), "{word} is not in {config}");
+        }
+    }
+}
+
+#[test]
+fn a_closed_or_full_output_is_no_panic() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    for out in [full.ok().map(std::process::Stdio::from), Some(std::process::Stdio::piped())].into_iter().flatten() {
+        let mut child = pcp(&["data", "check", "bundled", "--json"])
+            .stdout(out)
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_any_folder() {
+    let (dir, out) = place("run");
+    class_folders(&dir.path().join("photos"), 4);
+    let mut args = vec!["train", "photos", "--out", "run"];
+    args.extend(QUICK);
+    assert!(pcp(&args).current_dir(dir.path()).status().unwrap().success());
+    fs::remove_file(out.join("result.json")).unwrap();
+    succeed(&["train", "--resume", out.to_str().unwrap(), "--quiet"]);
+    fs::remove_file(out.join("result.json")).unwrap();
+    fs::remove_dir_all(dir.path().join("photos")).unwrap();
+    assert!(fail(1, &["train", "--resume", out.to_str().unwrap()]).contains("bring them back"));
+}
+
+#[test]
 fn presets_combine_and_files_serve_as_presets() {
     let (dir, out) = place("run");
     let mine = dir.path().join("mine.toml");
@@ -253,7 +304,7 @@ fn wrong_use_is_explained() {
         (&["--gamma", "1.5"], &["purify.gamma", "between 0 and 1"]),
         (&["--set", "purify.alpha=0.4"], &["purify.lower", "alpha must be above"]),
         (&["--set", "purify.alpha=1.4"], &["purify.alpha"]),
-        (&["--clusters", "31"], &["31", "30 training images"]),
+        (&["--clusters", "31", "--limit", "30"], &["31", "30 training images"]),
         (&["--clusters", "many"], &["clusters.floor"]),
         (&["--arch", "vgg"], &["network.arch", "vgg"]),
         (&["--preset", "pcpp"], &["pcpp", "did you mean pcp?"]),
@@ -264,6 +315,10 @@ fn wrong_use_is_explained() {
         (&["--size", "4"], &["data.size"]),
         (&["--arch", "alexnet224", "--size", "32"], &["32 px", "--size"]),
         (&["--data-dir", "x"], &["--data-dir"]),
+        (&["--limit", "1"], &["--limit"]),
+        (&["--eval-every", "0"], &["evaluate.every"]),
+        (&["--threads", "99999"], &["--threads"]),
+        (&["--preset", "nosuch.toml"], &["nosuch.toml"]),
     ] {
         let said = refused(2, more);
         for word in words {

@@ -38,6 +38,7 @@ fn wait_for(child: &mut Child, ready: impl Fn() -> bool) -> bool {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
+        std::thread::sleep(Duration::from_micros(200));
     }
     panic!("nothing happened for two minutes");
 }
@@ -54,7 +55,7 @@ fn killed_again_and_again_it_ends_with_the_same_bits() {
     let resume = ["train", "--resume", out.to_str().unwrap(), "--quiet"];
     let mut child = start(&words(&small(&out, &["--quiet"])));
     // Before the first checkpoint, as soon as there is a folder to go on with.
-    wait_for(&mut child, || out.join("files.csv").exists());
+    wait_for(&mut child, || out.join("config.toml").exists());
     child.kill().unwrap();
     child.wait().unwrap();
     // A random while after the first new checkpoint, again and again; every third time while one is being written.

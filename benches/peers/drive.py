@@ -141,12 +141,12 @@ def alternate_epochs(row, args):
 
     def one_epoch(done):
         started = time.perf_counter()
-        os.kill(process.pid, signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
         while len(lines(metrics)) < done + 1:
             if process.poll() is not None:
                 sys.exit(f"pcp ended with code {process.returncode}")
             time.sleep(0.01)
-        os.kill(process.pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGSTOP)
         return time.perf_counter() - started
 
     try:
@@ -163,7 +163,7 @@ def alternate_epochs(row, args):
             samples["peer"].append(peer.measure())
         about = peer.about
     finally:
-        os.kill(process.pid, signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGINT)
         process.wait()
         if peer:
@@ -200,7 +200,7 @@ def summary(row, samples, about, args):
             "ours": "pcp " + " ".join(row.ours) + (" --data-dir DIR" if row.name == "epoch" else ""),
             "peer": "peer.py " + " ".join(row.theirs) + (" --data-dir DIR" if row.name == "epoch" else ""),
         },
-        "versions": about["versions"], "cpu": cpu(), "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": about["versions"], "cpu": cpu(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "revision": revision(), "samples": samples,
     }
     if "ours_avx2" in median:
@@ -236,7 +236,8 @@ def revision():
     def git(*words):
         return subprocess.run(["git", *words], capture_output=True, text=True).stdout.strip()
 
-    return git("rev-parse", "--short", "HEAD") + ("-changed" if git("status", "--porcelain") else "")
+    changed = git("status", "--porcelain", "--", ".", ":!benches/peers/results.json")
+    return git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
 
 
 def say(text):

@@ -1,8 +1,8 @@
 //! How far each convolution of a network is from the matrix product's peak, both measured in this run on one core:
 //! `layers WIDTH BATCH [portable|avx2|avx512]`.
 //!
-//! Rates count the operations of a direct convolution, so that Winograd may pass the peak. Times are of the process, not
-//! of the clock on the wall, so that other work on the machine disturbs them little.
+//! Rates count the operations of a direct convolution, so that Winograd may pass the peak. Times are of the process,
+//! not of the clock on the wall, so that other work on the machine disturbs them little.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use kernels::{Conv, Level, conv_affine, conv_bn, force_level, gemm_rate, level};

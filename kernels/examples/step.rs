@@ -1,6 +1,7 @@
 //! Times a whole ResNet18 (32 x 32 form): `step train|infer WIDTH BATCH ITERATIONS [portable|avx2|avx512] [stock]`.
 //!
-//! Prints images per second, and the CPU time of an image on stderr. A training step is forward, softmax over a bank of 50,000, backward and SGD.
+//! Prints images per second, and the CPU time of an image on stderr. A training step is forward, softmax over a bank
+//! of 50,000, backward and SGD.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use kernels::{Conv, Level, Sgd, bank_softmax, conv_affine, conv_bn, force_level, mean_pool, sgd, stock};

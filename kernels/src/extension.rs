@@ -154,7 +154,8 @@ fn layer_forward(
     let (oh, ow) = shape.output();
     let (dims, len) = ([shape.b, oh, ow, shape.k], shape.output_len());
     let (mut z, mut y) = (Scratch::new(len), Scratch::new(len));
-    let moments = at_level!(S => layer::convolve_with_moments::<S>(&shape, values(&x), values(&weight), z.as_mut()));
+    let (xs, ws, widest) = (values(&x), values(&weight), shape.widest());
+    let moments = at_level!(S for widest => layer::convolve_with_moments::<S>(&shape, xs, ws, z.as_mut()));
     let (affine, inverse, mean, batch_statistics) = match norm {
         Norm::Batch { gamma, beta } => {
             let (affine, inverse) = layer::normalisation(&moments, gamma, beta);
@@ -165,7 +166,8 @@ fn layer_forward(
             (affine, vec![1.0; views * shape.k], vec![0.0; views * shape.k], false)
         }
     };
-    at_level!(S => layer::normalise::<S>(&shape, z.as_ref(), &affine, residual.as_ref().map(values), y.as_mut()));
+    let added = residual.as_ref().map(values);
+    at_level!(S for widest => layer::normalise::<S>(&shape, z.as_ref(), &affine, added, y.as_mut()));
     let (z, y) = (tensor(z, &dims), tensor(y, &dims));
     let has_residual = residual.is_some();
     let keep = (conv.relu && has_residual).then(|| y.clone());
@@ -195,7 +197,8 @@ fn layer_backward(
         None => Incoming::Plain(values(&dy)),
     };
     let out = Outputs { x: dx.as_mut().map(|dx| dx.as_mut()), w: dw.as_mut() };
-    let g = at_level!(S => layer::backward::<S>(&saved.kept, x, weight, z, incoming, out));
+    let g =
+        at_level!(S for saved.kept.shape.widest() => layer::backward::<S>(&saved.kept, x, weight, z, incoming, out));
     let k = saved.kept.shape.k;
     let parameters = [tensor(dw, &four(&saved.weight)), small(g.gamma, &[k]), small(g.beta, &[k])];
     let residual = want_residual.then(|| if saved.y.is_none() && saved.kept.shape.relu { unreachable!() } else { dy });
@@ -255,7 +258,7 @@ impl Kernels for Flex {
         let shape = shape(&x, &weight, 1, conv);
         let (oh, ow) = shape.output();
         let mut y = Scratch::new(shape.output_len());
-        at_level!(S => layer::inference::<S>(
+        at_level!(S for shape.widest() => layer::inference::<S>(
             &shape,
             values(&x),
             values(&weight),

@@ -1,8 +1,9 @@
 //! Micro-kernels: small blocks of a matrix product kept in registers.
 //!
-//! Two forms serve everything. *Rows*: `out[r] = sum_i sum_p a[r][i][p] b[i][p]`, where row `r` of the left side is a few
-//! contiguous segments in memory (one for a plain matrix, one per kernel row for a convolution's window) and the right
-//! side is packed in panels. *Outer*: `out[r] += sum_p a[p][r] b[p]`, a sum of outer products, for weight gradients.
+//! Two forms serve everything. *Rows*: `out[r] = sum_i sum_p a[r][i][p] b[i][p]`, where row `r` of the left side is a
+//! few contiguous segments in memory (one for a plain matrix, one per kernel row for a convolution's window) and the
+//! right side is packed in panels. *Outer*: `out[r] += sum_p a[p][r] b[p]`, a sum of outer products, for weight
+//! gradients.
 //!
 //! A right side of `n` columns is packed in panels of `PANEL` vectors, each `[rows][PANEL * LANES]`; the last panel may
 //! be narrower. Columns are padded with zeros to whole vectors.
@@ -91,8 +92,8 @@ unsafe fn rows_micro<S: Simd, const R: usize, const NV: usize>(
 
 /// One block: `S::ROWS` rows by the `width` columns of a packed panel; see [`Left`].
 ///
-/// Safety: every row of `left` is readable over its segments, `b` over the panel, and the first `rows` pointers of `out`
-/// are writable for `cols` values.
+/// Safety: every row of `left` is readable over its segments, `b` over the panel, and the first `rows` pointers of
+/// `out` are writable for `cols` values.
 #[inline(always)]
 pub unsafe fn rows_block<S: Simd>(
     left: &Left,

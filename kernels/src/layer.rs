@@ -29,14 +29,20 @@ enum Plan {
 }
 
 impl Shape {
-    fn plan(&self) -> Plan {
+    /// How the convolution, or its gradients when not `forward`, are computed.
+    fn plan(&self, forward: bool) -> Plan {
         let Shape { b, h, w, c, k, kh, kw, stride, padding, views, .. } = *self;
-        let tiled = winograd::Geometry { b, h, w, c, k, views };
-        if (kh, kw, stride, padding) == (3, 3, 1, 1) && tiled.pays() {
+        let tiled = winograd::Geometry { b, h, w, c, k, views, stride };
+        if (kh, kw, padding) == (3, 3, 1) && stride <= 2 && tiled.pays(forward) {
             Plan::Winograd(tiled)
         } else {
             Plan::Direct(direct::Geometry { b, h, w, c, k, kh, kw, stride, padding, views })
         }
+    }
+
+    /// The larger number of channels.
+    pub fn widest(&self) -> usize {
+        self.c.max(self.k)
     }
 
     /// Height and width of the output.
@@ -56,7 +62,7 @@ impl Shape {
         assert_eq!(x.len(), self.b * self.h * self.w * self.c);
         assert_eq!(w.len(), self.k * self.c * self.kh * self.kw);
         unsafe {
-            match self.plan() {
+            match self.plan(true) {
                 Plan::Winograd(g) => winograd::forward::<S>(&g, x, w, out, finish),
                 Plan::Direct(g) => direct::forward::<S>(&g, x, w, out, finish),
             }
@@ -75,7 +81,7 @@ pub struct Moments {
 pub fn convolve_with_moments<S: Simd>(shape: &Shape, x: &[f32], w: &[f32], z: &mut [f32]) -> Moments {
     assert_eq!(z.len(), shape.output_len());
     let kp = padded::<S>(shape.k);
-    let units = match shape.plan() {
+    let units = match shape.plan(true) {
         Plan::Winograd(g) => g.units_per_view(),
         Plan::Direct(g) => g.units_per_view(),
     };
@@ -215,7 +221,7 @@ pub fn backward<S: Simd>(
     let (dx, dw) = (out.x.map(|dx| Ptr(dx.as_mut_ptr())), Ptr(out.w.as_mut_ptr()));
     // SAFETY: all sizes are checked above.
     unsafe {
-        match shape.plan() {
+        match shape.plan(false) {
             Plan::Winograd(g) => winograd::backward::<S>(&g, x, w, &d, dx, dw),
             Plan::Direct(g) => {
                 direct::weight_gradient::<S>(&g, x, &d, dw);

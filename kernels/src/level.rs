@@ -67,10 +67,25 @@ pub fn force_level(to: Option<Level>) {
     CURRENT.store(value, Ordering::Relaxed);
 }
 
-/// Evaluates an expression with the type name bound to the [`crate::simd::Simd`] implementation of the current level.
+/// The level for data of at most so many channels: half-empty vectors would waste what wider ones gain.
+pub(crate) fn level_for(channels: usize) -> Level {
+    match level() {
+        Level::Avx512 if channels <= 8 => Level::Avx2,
+        other => other,
+    }
+}
+
+/// Evaluates an expression with the type name bound to the [`crate::simd::Simd`] implementation of the current level,
+/// or of the level for so many channels.
 macro_rules! at_level {
     ($S:ident => $body:expr) => {
-        match $crate::level::level() {
+        $crate::level::at_level!($S, $crate::level::level() => $body)
+    };
+    ($S:ident for $channels:expr => $body:expr) => {
+        $crate::level::at_level!($S, $crate::level::level_for($channels) => $body)
+    };
+    ($S:ident, $level:expr => $body:expr) => {
+        match $level {
             #[cfg(target_arch = "x86_64")]
             $crate::level::Level::Avx512 => {
                 type $S = $crate::simd::Avx512;

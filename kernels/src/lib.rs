@@ -137,8 +137,8 @@ pub fn mean_pool(x: Tensor<4>) -> Tensor<2> {
 }
 
 /// One step of SGD with weight decay and momentum on flat tensors without gradient tracking:
-/// `g' = g + decay w; velocity' = momentum velocity + g'; w' = w - lr (g' + momentum velocity' if nesterov else velocity')`.
-/// Returns `(w', velocity')`. A fresh velocity is zero, as in PyTorch.
+/// `g' = g + decay w; velocity' = momentum velocity + g'; w' = w - lr (g' + momentum velocity' if nesterov else
+/// velocity')`. Returns `(w', velocity')`. A fresh velocity is zero, as in PyTorch.
 pub fn sgd(weight: Tensor<1>, gradient: Tensor<1>, velocity: Tensor<1>, step: Sgd) -> (Tensor<1>, Tensor<1>) {
     if !ours(&weight) {
         return stock::sgd(weight, gradient, velocity, step);

@@ -11,7 +11,8 @@ use std::ops::Range;
 /// Values handled by one unit of work: small enough to stay in a core's cache between two looks at it.
 const UNIT: usize = 1 << 15;
 
-/// Rows of statistics that a unit of a convolution writes: shift, sum, sum of squares (each `[stride]`), then the count.
+/// Rows of statistics that a unit of a convolution writes: shift, sum, sum of squares (each `[stride]`), then the
+/// count.
 ///
 /// Sums are of `z - shift`, with the unit's first value as the shift, so that a large mean does not cancel.
 pub fn statistics_len(stride: usize) -> usize {
@@ -36,8 +37,8 @@ pub fn moments(parts: &[f32], stride: usize, k: usize) -> (Vec<f32>, Vec<f32>) {
     of.into_iter().map(|(count, mean, m2)| (mean as f32, (m2 / count) as f32)).unzip()
 }
 
-/// Writes the statistics of some columns of `n` rows of `k` values at `z`; see [`statistics_len`]. The call with the first
-/// column writes the count.
+/// Writes the statistics of some columns of `n` rows of `k` values at `z`; see [`statistics_len`]. The call with the
+/// first column writes the count.
 ///
 /// Safety: `z` holds the rows, `out` [`statistics_len`] values, `stride` is `k` rounded up to whole vectors.
 pub unsafe fn statistics<S: Simd>(
@@ -410,8 +411,8 @@ impl Gradient<'_> {
         }
     }
 
-    /// Writes some columns of `pixels` pixels of `dz` from pixel `from` on to `out`, `ldo` values apart; whole vectors are
-    /// written when `ldo` leaves room for them.
+    /// Writes some columns of `pixels` pixels of `dz` from pixel `from` on to `out`, `ldo` values apart; whole vectors
+    /// are written when `ldo` leaves room for them.
     ///
     /// Safety: the pixels lie within the tensors and one view, and `out` has room.
     pub unsafe fn write<S: Simd>(

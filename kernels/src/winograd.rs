@@ -1,11 +1,12 @@
-//! 3x3 convolution with stride 1 and padding 1 by Winograd's F(4x4, 3x3): 36 products for 16 outputs instead of 144.
+//! 3x3 convolution with padding 1 by Winograd's algorithms: with stride 1, 36 products for 16 outputs instead of 144;
+//! with stride 2, 81 (see [`transform::Strided`]).
 //!
 //! The backward pass uses the transposed algorithm: `dM = A dz A^T` is computed once and serves both `dU = V^T dM` and
 //! `dV = dM U^T`; the input's gradient is then `B dV B^T`, tiles overlapping and adding.
 //!
-//! Three ways to split the work, all fixed by the shapes. *By tile*: a unit takes a run of tiles through all three steps
-//! while they stay in a core's cache. *By plane*, for large filters: each of the 36 planes is one product, so that its
-//! part of the filter is read once. *By panel*, for large filters and few tiles: see the module of that name.
+//! Three ways to split the work, all fixed by the shapes. *By tile*: a unit takes a run of tiles through all three
+//! steps while they stay in a core's cache. *By plane*, for large filters: each plane of the filter is one task, so
+//! that its part of the filter is read once. *By panel*, for large filters and few tiles: see the module of that name.
 
 mod filter;
 mod panel;
@@ -18,14 +19,15 @@ use crate::norm::Gradient;
 use crate::simd::{Simd, padded};
 use filter::{Filter, Gradients};
 use tile::Columns;
-use transform::{M, T};
+use transform::{Algorithm, Dense, M, Strided, U};
 
 pub use tile::Epilogue;
 
-/// Planes of the transformed domain.
-const PLANES: usize = T * T;
+/// Planes of a transformed filter.
+const PLANES: usize = U * U;
 
-/// The shape of a layer: batch, height, width, input and output channels, and the views the batch consists of.
+/// The shape of a layer: batch, height, width, input and output channels, the views the batch consists of, and the
+/// stride.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
     pub b: usize,
@@ -34,12 +36,29 @@ pub struct Geometry {
     pub c: usize,
     pub k: usize,
     pub views: usize,
+    /// 1 or 2.
+    pub stride: usize,
 }
 
 impl Geometry {
+    /// Height of the output.
+    fn oh(&self) -> usize {
+        (self.h - 1) / self.stride + 1
+    }
+
+    /// Width of the output.
+    fn ow(&self) -> usize {
+        (self.w - 1) / self.stride + 1
+    }
+
+    /// Planes of the transformed input and output.
+    fn planes(&self) -> usize {
+        if self.stride == 1 { 36 } else { 81 }
+    }
+
     /// Rows and columns of tiles on an image.
     fn tile_grid(&self) -> (usize, usize) {
-        (self.h.div_ceil(M), self.w.div_ceil(M))
+        (self.oh().div_ceil(M), self.ow().div_ceil(M))
     }
 
     /// Tiles on an image.
@@ -48,14 +67,21 @@ impl Geometry {
         rows * columns
     }
 
-    /// Whether this algorithm pays: few channels are all transform, and tiles must be filled well enough.
-    pub fn pays(&self) -> bool {
-        self.c >= 8 && self.k >= 8 && PLANES * self.per_image() * 10 <= 9 * self.h * self.w * 7
+    /// Whether this algorithm pays, forward or backward: few channels are all transform, and tiles must be filled well
+    /// enough.
+    pub fn pays(&self, forward: bool) -> bool {
+        let least = match (self.stride, forward) {
+            (1, _) => 8,
+            (_, true) => 32,
+            (_, false) => 16,
+        };
+        let filled = self.planes() * self.per_image() * 10 <= 9 * self.oh() * self.ow() * 7;
+        self.c >= least && self.k >= least && filled
     }
 
     /// Tiles in a unit of the by-tile form: its `V` and `M` should stay in the second-level cache.
     fn chunk(&self) -> usize {
-        let tiles = (2048 / self.c.max(self.k)).clamp(16, 64);
+        let tiles = (2048 * 36 / self.planes() / self.c.max(self.k)).next_multiple_of(8).clamp(16, 64);
         tiles.min(self.b / self.views * self.per_image())
     }
 
@@ -78,7 +104,7 @@ impl Geometry {
 
     /// Images in a pass of the by-plane form: `V` and `M` of a pass should stay in the shared cache.
     fn pass(&self) -> usize {
-        let most = ((3 << 20) / (PLANES * (self.c + self.k) * self.per_image())).clamp(1, self.b);
+        let most = ((3 << 20) / (self.planes() * (self.c + self.k) * self.per_image())).clamp(1, self.b);
         self.b.div_ceil(self.b.div_ceil(most))
     }
 
@@ -119,7 +145,12 @@ impl Geometry {
     }
 }
 
-/// Plane strides carry one line more than they need, so that the 36 planes fall into different cache sets.
+/// For each plane of the transformed domain, the filter's plane it is multiplied with.
+fn filter_planes<A: Algorithm<T>, const T: usize>() -> Vec<usize> {
+    (0..T * T).map(|p| A::FILTER[p / T] * U + A::FILTER[p % T]).collect()
+}
+
+/// Plane strides carry one line more than they need, so that planes fall into different cache sets.
 fn plane<S: Simd>(tiles: usize, channels: usize) -> usize {
     tiles * padded::<S>(channels) + LINE
 }
@@ -151,18 +182,34 @@ impl<'a> Finish<'a> {
 ///
 /// Safety: `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
 pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finish: Finish) {
+    unsafe {
+        match g.stride {
+            1 => forward_by::<S, Dense, 6>(g, x, w, y, finish),
+            _ => forward_by::<S, Strided, 9>(g, x, w, y, finish),
+        }
+    }
+}
+
+unsafe fn forward_by<S: Simd, A: Algorithm<T>, const T: usize>(
+    g: &Geometry,
+    x: &[f32],
+    w: &[f32],
+    y: Ptr,
+    finish: Finish,
+) {
+    let planes = filter_planes::<A, T>();
     let xp = Ptr(x.as_ptr() as *mut f32);
     if g.by_panel() {
         // SAFETY: the caller's promise.
-        return unsafe { panel::forward::<S>(g, xp, w, y, finish) };
+        return unsafe { panel::forward::<S, A, T>(g, xp, w, y, finish) };
     }
-    let u = Filter { w, rows: g.c, n: g.k, transposed: false }.transformed::<S>();
+    let u = Filter { w, rows: g.c, n: g.k, transposed: false }.transformed::<S, A>();
     let (up, us) = (u.ptr(), filter::plane::<S>(g.c, g.k));
     let (cp, kp, columns) = (padded::<S>(g.c), padded::<S>(g.k), Columns::all::<S>(g.k));
     if g.by_plane() {
         let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
         let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
-        let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
+        let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
         let (v, m) = (v.ptr(), m.ptr());
         for first in (0..g.b).step_by(pass) {
             let n = pass.min(g.b - first);
@@ -170,29 +217,38 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
             // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V and M, and outputs disjoint tiles.
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.unit(units.start + i);
-                tile::input::<S>(g, xp.at(0), from, tiles, v.at((from - first * per) * cp), vs);
+                tile::input::<S, A, T>(g, xp.at(0), from, tiles, v.at((from - first * per) * cp), vs);
             });
-            parallel(PLANES, |i| unsafe {
-                product::<S>(n * per, g.c, (v.at(i * vs), cp), up.at(i * us), g.k, (m.at(i * ms), kp));
+            parallel(T * T, |i| unsafe {
+                product::<S>(n * per, g.c, (v.at(i * vs), cp), up.at(planes[i] * us), g.k, (m.at(i * ms), kp));
             });
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.unit(units.start + i);
                 let epilogue = finish.unit(units.start + i, kp);
-                tile::output::<S>(g, m.at((from - first * per) * kp), ms, columns, from, tiles, y.at(0), epilogue);
+                tile::output::<S, A, T>(
+                    g,
+                    m.at((from - first * per) * kp),
+                    ms,
+                    columns,
+                    from,
+                    tiles,
+                    y.at(0),
+                    epilogue,
+                );
             });
         }
     } else {
         let (vs, ms) = (plane::<S>(g.chunk(), g.c), plane::<S>(g.chunk(), g.k));
         // SAFETY: each unit has scratch of its own and writes its own tiles of the output.
         parallel(g.views * g.units_per_view(), |i| unsafe {
-            let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
+            let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
             let (v, m) = (v.ptr(), m.ptr());
             let (from, tiles) = g.unit(i);
-            tile::input::<S>(g, xp.at(0), from, tiles, v.0, vs);
-            for i in 0..PLANES {
-                product::<S>(tiles, g.c, (v.at(i * vs), cp), up.at(i * us), g.k, (m.at(i * ms), kp));
+            tile::input::<S, A, T>(g, xp.at(0), from, tiles, v.0, vs);
+            for i in 0..T * T {
+                product::<S>(tiles, g.c, (v.at(i * vs), cp), up.at(planes[i] * us), g.k, (m.at(i * ms), kp));
             }
-            tile::output::<S>(g, m.0, ms, columns, from, tiles, y.at(0), finish.unit(i, kp));
+            tile::output::<S, A, T>(g, m.0, ms, columns, from, tiles, y.at(0), finish.unit(i, kp));
         });
     }
 }
@@ -201,9 +257,23 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
 ///
 /// Safety: all tensors have the sizes of the geometry.
 pub unsafe fn backward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], d: &Gradient, dx: Option<Ptr>, dw: Ptr) {
+    match g.stride {
+        1 => backward_by::<S, Dense, 6>(g, x, w, d, dx, dw),
+        _ => backward_by::<S, Strided, 9>(g, x, w, d, dx, dw),
+    }
+}
+
+fn backward_by<S: Simd, A: Algorithm<T>, const T: usize>(
+    g: &Geometry,
+    x: &[f32],
+    w: &[f32],
+    d: &Gradient,
+    dx: Option<Ptr>,
+    dw: Ptr,
+) {
     let by_panel = g.by_panel();
     let transposed =
-        (dx.is_some() && !by_panel).then(|| Filter { w, rows: g.k, n: g.c, transposed: true }.transformed::<S>());
+        (dx.is_some() && !by_panel).then(|| Filter { w, rows: g.k, n: g.c, transposed: true }.transformed::<S, A>());
     let job = Backward {
         g,
         x: Ptr(x.as_ptr() as *mut f32),
@@ -214,13 +284,14 @@ pub unsafe fn backward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], d: &Gradient
         cp: padded::<S>(g.c),
         kp: padded::<S>(g.k),
         dus: filter::plane::<S>(g.c, g.k),
+        planes: filter_planes::<A, T>(),
     };
     if by_panel {
-        job.by_panel::<S>(w, dw)
+        job.by_panel::<S, A, T>(w, dw)
     } else if g.backward_by_plane() {
-        job.by_plane::<S>(dw)
+        job.by_plane::<S, A, T>(dw)
     } else {
-        job.by_tile::<S>(dw)
+        job.by_tile::<S, A, T>(dw)
     }
 }
 
@@ -235,15 +306,22 @@ struct Backward<'a> {
     cp: usize,
     kp: usize,
     dus: usize,
+    /// See [`filter_planes`].
+    planes: Vec<usize>,
 }
 
 impl Backward<'_> {
-    /// `dU += V^T dM`, then `dV = dM U^T` over `V`, of plane `i`.
+    /// Whether plane `i` is the first of those that share its filter's plane.
+    fn first(&self, i: usize) -> bool {
+        !self.planes[..i].contains(&self.planes[i])
+    }
+
+    /// `dU += V^T dM`, then `dV = dM U^T` over `V`, of a plane that meets the filter's plane `filter`.
     ///
     /// Safety: the planes hold `tiles` tiles and `du` is this thread's alone.
     unsafe fn plane_products<S: Simd>(
         &self,
-        i: usize,
+        filter: usize,
         tiles: usize,
         v: *mut f32,
         m: *const f32,
@@ -253,17 +331,17 @@ impl Backward<'_> {
         unsafe {
             outer::<S>(tiles, g.c, g.k, Rows::Strided(v, self.cp), (m, self.kp), (du, self.kp), add);
             if let Some(u) = self.u {
-                product::<S>(tiles, g.k, (m, self.kp), u.at(i * self.us), g.c, (v, self.cp));
+                product::<S>(tiles, g.k, (m, self.kp), u.at(filter * self.us), g.c, (v, self.cp));
             }
         }
     }
 
-    fn by_plane<S: Simd>(&self, dw: Ptr) {
+    fn by_plane<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
         let g = self.g;
         let columns = Columns::all::<S>(g.c);
         let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
         let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
-        let (v, m, du) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms), Scratch::new(PLANES * self.dus));
+        let (v, m, du) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms), Scratch::new(PLANES * self.dus));
         let (v, m, du) = (v.ptr(), m.ptr(), du.ptr());
         for first in (0..g.b).step_by(pass) {
             let n = pass.min(g.b - first);
@@ -272,16 +350,19 @@ impl Backward<'_> {
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.part(units.start + i);
                 let at = from - first * per;
-                tile::input::<S>(g, self.x.at(0), from, tiles, v.at(at * self.cp), vs);
-                tile::gradient::<S>(g, self.d, from, tiles, m.at(at * self.kp), ms);
+                tile::input::<S, A, T>(g, self.x.at(0), from, tiles, v.at(at * self.cp), vs);
+                tile::gradient::<S, A, T>(g, self.d, from, tiles, m.at(at * self.kp), ms);
             });
             parallel(PLANES, |i| unsafe {
-                let to = (du.at(i * self.dus), first > 0);
-                self.plane_products::<S>(i, n * per, v.at(i * vs), m.at(i * ms), to);
+                let mine = (0..T * T).filter(|p| self.planes[*p] == i);
+                for (nth, p) in mine.enumerate() {
+                    let to = (du.at(i * self.dus), first > 0 || nth > 0);
+                    self.plane_products::<S>(i, n * per, v.at(p * vs), m.at(p * ms), to);
+                }
             });
             if let Some(dx) = self.dx {
                 parallel(n, |i| unsafe {
-                    tile::input_gradient::<S>(
+                    tile::input_gradient::<S, A, T>(
                         g,
                         v.at(i * per * self.cp),
                         vs,
@@ -294,10 +375,10 @@ impl Backward<'_> {
             }
         }
         let du = Gradients { du, n: 1, size: 0, stride: self.dus, ld: self.kp };
-        filter::gradient::<S>(du, g.c, g.k, dw);
+        filter::gradient::<S, A>(du, g.c, g.k, dw);
     }
 
-    fn by_tile<S: Simd>(&self, dw: Ptr) {
+    fn by_tile<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
         let g = self.g;
         let columns = Columns::all::<S>(g.c);
         let (groups, per, chunk) = (g.groups(), g.per_image(), g.chunk());
@@ -306,22 +387,24 @@ impl Backward<'_> {
         let sums_at = sums.ptr();
         // SAFETY: a group has scratch and a partial sum of its own and writes its own images of dx.
         parallel(groups, |group| unsafe {
-            let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
+            let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
             let (v, m, du) = (v.ptr(), m.ptr(), sums_at.at(group * size));
             let (begin, end) = (group * g.b / groups * per, (group + 1) * g.b / groups * per);
             for from in (begin..end).step_by(chunk) {
                 let n = chunk.min(end - from);
-                tile::input::<S>(g, self.x.at(0), from, n, v.0, vs);
-                tile::gradient::<S>(g, self.d, from, n, m.0, ms);
-                for i in 0..PLANES {
-                    self.plane_products::<S>(i, n, v.at(i * vs), m.at(i * ms), (du.add(i * self.dus), from > begin));
+                tile::input::<S, A, T>(g, self.x.at(0), from, n, v.0, vs);
+                tile::gradient::<S, A, T>(g, self.d, from, n, m.0, ms);
+                for p in 0..T * T {
+                    let filter = self.planes[p];
+                    let to = (du.add(filter * self.dus), from > begin || !self.first(p));
+                    self.plane_products::<S>(filter, n, v.at(p * vs), m.at(p * ms), to);
                 }
                 if let Some(dx) = self.dx {
-                    tile::input_gradient::<S>(g, v.0, vs, columns, from, n, dx.at(0));
+                    tile::input_gradient::<S, A, T>(g, v.0, vs, columns, from, n, dx.at(0));
                 }
             }
         });
         let sums = Gradients { du: sums_at, n: groups, size, stride: self.dus, ld: self.kp };
-        filter::gradient::<S>(sums, g.c, g.k, dw);
+        filter::gradient::<S, A>(sums, g.c, g.k, dw);
     }
 }

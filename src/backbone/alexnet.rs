@@ -16,6 +16,8 @@ pub struct Form {
     hidden: usize,
     /// Dropout and biases (the paper's) or batch norm in the hidden layers.
     dropout: bool,
+    /// The image it is made for.
+    pub usual_size: usize,
     /// The least image that leaves something to the last pool.
     pub least_size: usize,
 }
@@ -26,6 +28,7 @@ pub const SMALL: Form = Form {
     pool: 2,
     hidden: 1024,
     dropout: false,
+    usual_size: 32,
     least_size: 8,
 };
 
@@ -35,6 +38,7 @@ pub const LARGE: Form = Form {
     pool: 3,
     hidden: 4096,
     dropout: true,
+    usual_size: 224,
     least_size: 63,
 };
 

@@ -68,7 +68,7 @@ fn every_network_gives_unit_vectors_and_finite_gradients() {
 #[test]
 fn images_too_small_for_alexnet_are_refused() {
     let config = config::Network { arch: Arch::Alexnet224, ..Config::default().network };
-    assert!(Network::new(&config, 32).unwrap_err().hint.contains("--size 63"));
+    assert!(Network::new(&config, 32).unwrap_err().hint.contains("--size 224"));
     assert!(Network::new(&config, 63).is_ok());
     assert!(Network::new(&config, 62).is_err());
 }

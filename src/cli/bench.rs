@@ -378,8 +378,7 @@ fn augment(args: &Augment, stop: &Stop) -> Result<()> {
 
 fn show(as_json: bool, what: &str, report: &serde_json::Value) -> Result<()> {
     if as_json {
-        println!("{report}");
-        return Ok(());
+        return super::print_json(report);
     }
     let number = |v: &serde_json::Value| match v.as_f64() {
         Some(x) if !v.is_u64() => format!("{x:.4}"),
@@ -387,8 +386,7 @@ fn show(as_json: bool, what: &str, report: &serde_json::Value) -> Result<()> {
     };
     let rows: Vec<(String, String)> =
         report.as_object().into_iter().flatten().map(|(k, v)| (k.replace('_', " "), number(v))).collect();
-    println!("{what}\n{}", table::columns(&rows));
-    Ok(())
+    super::print(&format!("{what}\n{}", table::columns(&rows)))
 }
 
 /// The CPU's kind and the vector features that kernels may use.

@@ -4,6 +4,7 @@ use super::progress::bar;
 use super::table;
 use crate::data::{self, Load, Source};
 use crate::error::{Error, Result};
+use crate::work::Stop;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -30,26 +31,33 @@ pub struct Check {
     json: bool,
 }
 
-pub fn run(verb: Verb) -> Result<()> {
+pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
     let Verb::Check(args) = verb;
     let load = Load { data_dir: args.data_dir, ..Load::new(Source::parse(&args.data)?) };
     let bar = bar("checking", args.json);
-    let check = data::check(&load, &|done, total| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
+    let shown = bar.clone();
+    let check = stop.run(move || {
+        data::check(&load, &|done, total| {
+            shown.set_length(total as u64);
+            shown.set_position(done as u64);
+        })
     });
     bar.finish_and_clear();
-    let check = check?;
+    let check = check??;
     if args.json {
-        let text = serde_json::to_string(&check).map_err(|e| Error::file(e.to_string(), "please report this"))?;
-        println!("{text}");
-        return Ok(());
+        super::print_json(&check)?;
+    } else {
+        let broken = check.bad.iter().map(|bad| format!("  broken: {}: {}\n", bad.name, bad.reason));
+        let text = table::columns(&rows(&check)) + &broken.collect::<String>();
+        super::print(text.trim_end())?;
     }
-    print!("{}", table::columns(&rows(&check)));
-    for bad in &check.bad {
-        println!("  broken: {}: {}", bad.name, bad.reason);
+    match check.train {
+        0 | 1 => Err(Error::data(
+            format!("{} has {} readable images to learn from", check.name, check.train),
+            "training needs two at least: add images, or mend the broken ones",
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn rows(check: &data::Check) -> Vec<(String, String)> {

@@ -6,7 +6,7 @@ use crate::config::FeatureKind;
 use crate::error::{Error, Result};
 use crate::evaluate::Probe;
 use crate::loader::Loader;
-use crate::run::RunFolder;
+use crate::run::{RunFolder, Warning};
 use crate::train::setup;
 use crate::work::Stop;
 use clap::{Args, Subcommand, ValueEnum};
@@ -21,11 +21,14 @@ pub enum Verb {
 }
 
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   pcp eval knn runs/photos
   pcp eval knn runs/c10 --k 20 --tau 0.07 --features pooled --json
-  pcp eval knn runs/c10 --best")]
+  pcp eval knn runs/c10 --best"
+)]
 pub struct Knn {
     /// A run folder
     run: PathBuf,
@@ -90,6 +93,9 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
         let message = format!("{} has no labels to measure against", config.data.source);
         return Err(Error::data(message, "put the images into one folder per class"));
     };
+    if probe.available() < config.evaluate.k {
+        eprintln!("warning: {}", Warning::FewerThanK { images: probe.available(), k: config.evaluate.k });
+    }
     let embedding = bar("embedding", args.json);
     embedding.set_length(probe.images() as u64);
     let knn = probe.network(&Arc::new(network), &weights, stop, &|n| embedding.inc(n as u64))?;
@@ -105,15 +111,13 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
         epoch: card.1,
     };
     if args.json {
-        let text = serde_json::to_string(&report).map_err(|e| Error::file(e.to_string(), "please report this"))?;
-        println!("{text}");
+        super::print_json(&report)
     } else {
         let rows = [
             ("kNN".to_string(), format!("{:.2} %", report.knn)),
             ("protocol".into(), report.protocol),
             ("weights".into(), format!("{}, round {}, epoch {}", report.weights, report.round, report.epoch)),
         ];
-        print!("{}", table::columns(&rows));
+        super::print(table::columns(&rows).trim_end())
     }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a run shows while it works: two bars on a terminal, plain lines elsewhere, nothing when it is to be quiet.
 
+use super::table::duration;
 use crate::config::Config;
 use crate::data::{self, Dataset};
 use crate::error::Result;
@@ -11,6 +12,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Watches a run for a person.
 pub struct Progress {
@@ -18,7 +21,11 @@ pub struct Progress {
     quiet: bool,
     total_epochs: u32,
     epochs_per_round: u32,
-    log: Mutex<Option<RunFolder>>,
+    images: u64,
+    /// When this part of the run began, and with how many epochs done.
+    began: Mutex<(Instant, u32)>,
+    training: AtomicBool,
+    log: RunFolder,
     said: Mutex<HashSet<&'static str>>,
 }
 
@@ -30,16 +37,18 @@ struct Bars {
 
 impl Progress {
     /// Bars, lines or nothing, as fits where it is shown.
-    pub fn new(quiet: bool, schedule: &Schedule, run: &RunFolder) -> Self {
+    pub fn new(quiet: bool, schedule: &Schedule, images: usize, run: &RunFolder) -> Self {
         let bars = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
             let epoch = all.add(ProgressBar::new(1).with_style(style("{prefix:>14} {bar:30} {percent:>3} %  {msg}")));
-            let total = u64::from(schedule.total_epochs());
+            // Counted in images, so that the first epoch already tells how long the rest will take.
+            let total = u64::from(schedule.total_epochs()) * images as u64;
             let run = all.add(
                 ProgressBar::new(total)
-                    .with_style(style("{prefix:>14} {bar:30} {pos:>3}/{len}  {elapsed_precise}, {eta} to go")),
+                    .with_style(style("{prefix:>14} {bar:30} {percent:>3} %  {msg}, {elapsed_precise}, {eta} to go")),
             );
-            run.set_prefix("epochs");
+            run.set_prefix("run");
+            run.set_message(format!("epoch 1/{}", schedule.total_epochs()));
             Bars { all, epoch, run }
         });
         Progress {
@@ -47,22 +56,39 @@ impl Progress {
             quiet,
             total_epochs: schedule.total_epochs(),
             epochs_per_round: schedule.epochs(),
-            log: Mutex::new(Some(run.clone())),
+            images: images as u64,
+            began: Mutex::new((Instant::now(), 0)),
+            training: AtomicBool::new(false),
+            log: run.clone(),
             said: Mutex::default(),
         }
     }
 
     /// Sets the run's bar to the epochs that are done already.
     pub fn resumed_at(&self, epochs: u32) {
+        if let Ok(mut began) = self.began.lock() {
+            *began = (Instant::now(), epochs);
+        }
         if let Some(bars) = &self.bars {
-            bars.run.set_position(u64::from(epochs));
+            bars.run.set_position(u64::from(epochs) * self.images);
             bars.run.reset_eta();
         }
     }
 
+    /// How long the rest will take when it goes on like this, in words.
+    fn to_go(&self, done: u32) -> String {
+        let Ok(began) = self.began.lock() else { return String::new() };
+        let (since, before) = *began;
+        if done <= before || done >= self.total_epochs {
+            return String::new();
+        }
+        let per_epoch = since.elapsed().as_secs_f64() / f64::from(done - before);
+        format!(", {} to go", duration(per_epoch * f64::from(self.total_epochs - done)))
+    }
+
     /// Says something to the person and the log.
     pub fn say(&self, line: &str) {
-        self.log(line);
+        self.log.log(line);
         match (&self.bars, self.quiet) {
             (_, true) => {}
             (Some(bars), _) => {
@@ -70,14 +96,6 @@ impl Progress {
                 let _ = bars.all.println(line);
             }
             (None, _) => eprintln!("{line}"),
-        }
-    }
-
-    fn log(&self, line: &str) {
-        if let Ok(log) = self.log.lock()
-            && let Some(run) = &*log
-        {
-            run.log(line);
         }
     }
 
@@ -101,13 +119,19 @@ impl Observer for Progress {
             bars.epoch.set_length(total as u64);
             bars.epoch.set_position(0);
             bars.epoch.set_prefix(phase.name());
+            bars.epoch.set_message("");
+            self.training.store(phase == Phase::Training, Ordering::Relaxed);
         }
     }
 
     fn advance(&self, units: usize) {
         if let Some(bars) = &self.bars {
             bars.epoch.inc(units as u64);
-            bars.run.tick();
+            if self.training.load(Ordering::Relaxed) {
+                bars.run.inc(units as u64);
+            } else {
+                bars.run.tick();
+            }
         }
     }
 
@@ -128,20 +152,22 @@ impl Observer for Progress {
         let done = r.round * self.epochs_per_round + r.epoch + 1;
         let knn = r.knn.map(|knn| format!(", kNN {knn:.1} %")).unwrap_or_default();
         let line = format!(
-            "epoch {done:>3}/{}: loss {:.3}, lr {}, K {}, kept {:.0} %, {:.0} images/s, {:.1} s{knn}",
+            "epoch {done:>3}/{}: loss {:.3}, lr {}, K {}, kept {:.0} %, {:.0} images/s, {:.1} s{knn}{}",
             self.total_epochs,
             r.loss,
             r.lr,
             r.clusters,
             r.kept * 100.0,
             r.images_per_second,
-            r.seconds
+            r.seconds,
+            self.to_go(done)
         );
         match &self.bars {
             // On a terminal the bars say it; probes are worth a line that stays.
             Some(bars) => {
-                bars.run.set_position(u64::from(done));
-                if r.knn.is_some() { self.say(&line) } else { self.log(&line) }
+                bars.run.set_position(u64::from(done) * self.images);
+                bars.run.set_message(format!("epoch {}/{}", (done + 1).min(self.total_epochs), self.total_epochs));
+                if r.knn.is_some() { self.say(&line) } else { self.log.log(&line) }
             }
             None => self.say(&line),
         }
@@ -150,7 +176,7 @@ impl Observer for Progress {
     fn warn(&self, warning: &Warning) {
         // One kind of warning is said once; the log has them all.
         let first = self.said.lock().is_ok_and(|mut said| said.insert(warning.kind()));
-        if first && !self.quiet {
+        if first {
             match &self.bars {
                 Some(bars) => {
                     let _ = bars.all.println(format!("warning: {warning}"));

@@ -2,9 +2,9 @@
 
 use super::progress::{self, Progress};
 use super::table;
-use crate::config::{Config, Layer, preset};
+use crate::config::{Config, DATA_PRESETS, Layer, preset};
 use crate::data::{self, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::run::{About, RunFolder, refuse_changes};
 use crate::schedule::Schedule;
 use crate::train::{Observer, Setup, State, setup, train};
@@ -12,6 +12,9 @@ use crate::work::Stop;
 use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const REVISION: &str = env!("PCP_REVISION");
 
 #[derive(Parser)]
 #[command(
@@ -76,7 +79,7 @@ pub struct Args {
     /// Side of the images that the network sees
     #[arg(long)]
     size: Option<i64>,
-    /// Train on the first N images only
+    /// Train on N images only: the first, or, of a folder, the first of every class folder in turn
     #[arg(long, value_name = "N")]
     limit: Option<i64>,
     /// Epochs between kNN probes
@@ -91,7 +94,7 @@ pub struct Args {
     /// Begin anew in a run folder that exists, removing the old run's files
     #[arg(long)]
     overwrite: bool,
-    /// Show nothing but errors and the result
+    /// Show no progress: only warnings, errors and the result
     #[arg(long, short)]
     quiet: bool,
     /// Print the result as JSON
@@ -122,7 +125,15 @@ impl Args {
             let value = clusters.parse::<i64>().map(toml::Value::from).unwrap_or_else(|_| clusters.as_str().into());
             layers.push(Layer::flag("--clusters", "clusters.floor", value));
         }
-        layers.extend(self.data_dir.as_ref().map(|v| Layer::flag("--data-dir", "data.dir", v.as_str())));
+        if let Some(dir) = &self.data_dir {
+            layers.push(Layer::flag("--data-dir", "data.dir", absolute(Path::new(dir)).display().to_string()));
+        }
+        if let Some(limit) = self.limit.filter(|n| *n < 2) {
+            return Err(Error::usage(
+                format!("--limit is {limit}"),
+                "give it 2 or more, or leave it out for all images",
+            ));
+        }
         Ok(layers)
     }
 }
@@ -145,13 +156,9 @@ pub fn run(args: Args, stop: &Stop) -> Result<()> {
 
 fn report(args: &Args, run: &RunFolder, result: &crate::run::RunResult) -> Result<()> {
     if args.json {
-        let text = serde_json::to_string(result).map_err(|e| Error::file(e.to_string(), "please report this"))?;
-        println!("{text}");
-    } else {
-        println!("\n{}", table::result(result));
-        println!("  everything is in {}", run.path().display());
+        return super::print_json(result);
     }
-    Ok(())
+    super::print(&format!("\n{}\n  everything is in {}", table::result(result), run.path().display()))
 }
 
 /// A run that has a result: says so and shows it.
@@ -168,18 +175,32 @@ fn finished(args: &Args, path: &Path) -> Result<()> {
     }
 }
 
+/// The path as it holds from any folder.
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// The source as it holds from any folder, so that a run can go on from anywhere.
+fn lasting(source: Source) -> Source {
+    match source {
+        Source::Folder(path) => Source::Folder(absolute(&path)),
+        other => other,
+    }
+}
+
 type Prepared = (Setup, State, Arc<Progress>);
 
 fn begin(args: &Args, stop: &Stop) -> Result<Prepared> {
-    let source = Source::parse(args.data.as_deref().unwrap_or("bundled"))?;
+    let source = lasting(Source::parse(args.data.as_deref().unwrap_or("bundled"))?);
     let data_preset = match source {
         Source::Bundled => "bundled",
         Source::Cifar10 => "cifar10",
         Source::Cifar100 => "cifar100",
         Source::Folder(_) => "folder",
     };
-    // What is named wins over what the data implies.
-    let mut names = vec![data_preset.to_string()];
+    // A named data preset takes the place of the one that the data implies.
+    let named = args.preset.iter().any(|p| DATA_PRESETS.contains(&p.as_str()));
+    let mut names: Vec<String> = (!named).then(|| data_preset.to_string()).into_iter().collect();
     names.extend(args.preset.iter().cloned());
     let mut layers = names.iter().map(|n| preset(n)).collect::<Result<Vec<_>>>()?;
     layers.push(Layer::flag("DATA", "data.source", source.to_string()));
@@ -217,7 +238,7 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
         layers.push(preset(name)?);
     }
     if let Some(data) = &args.data {
-        layers.push(Layer::flag("DATA", "data.source", Source::parse(data)?.to_string()));
+        layers.push(Layer::flag("DATA", "data.source", lasting(Source::parse(data)?).to_string()));
     }
     layers.extend(args.overrides()?);
     let changed = Config::from_layers(&layers)?;
@@ -225,17 +246,26 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
     if run.read_result()?.is_some() {
         return Ok(None);
     }
-    let dataset = progress::read_images(&changed, args.quiet, stop)?;
+    let dataset = progress::read_images(&changed, args.quiet, stop).map_err(|e| match e.kind {
+        Kind::Usage | Kind::Data => Error::data(
+            format!("the images of this run cannot be read: {}", e.message),
+            format!("they were in {} {}: bring them back", config.data.source, config.data.dir),
+        ),
+        _ => e,
+    })?;
     if dataset.fingerprint() != about.fingerprint {
         return Err(Error::data(
             format!("the images of {} are not those that {} began with", config.data.source, path.display()),
             "bring the images back as they were, or start another run",
         ));
     }
+    // A kill may have come between the settings and the list of files.
+    run.write_files(&dataset)?;
     let (setup, progress) = prepare(args, changed, dataset, run, about, stop)?;
+    setup.warn_of_origin(VERSION, REVISION, &super::bench::cpu());
     let state = setup.restore()?;
     let p = &state.progress;
-    progress.say(&format!("going on in round {}, epoch {}, after {} batches", p.round, p.epoch, p.batch));
+    progress.say(&format!("going on {}", p.place(setup.config.train.rounds)));
     progress.resumed_at(p.metrics_lines as u32);
     Ok(Some((setup, state, progress)))
 }
@@ -249,7 +279,7 @@ fn prepare(
     stop: &Stop,
 ) -> Result<(Setup, Arc<Progress>)> {
     let schedule = Schedule::new(&config, dataset.train.images.len())?;
-    let progress = Arc::new(Progress::new(args.quiet, &schedule, &run));
+    let progress = Arc::new(Progress::new(args.quiet, &schedule, dataset.train.images.len(), &run));
     let observer: Arc<dyn Observer> = progress.clone();
     let setup = Setup::new(config, dataset, run, about, stop.clone(), observer)?;
     plan(&setup, &progress);
@@ -271,10 +301,7 @@ fn plan(setup: &Setup, progress: &Progress) {
         network.size,
         network.parameter_count() as f64 / 1e6
     ));
-    let warmup = match config.objective.warmup_rounds {
-        0 => "no warm-up".to_string(),
-        _ => format!("warm-up to epoch {}", (config.objective.warmup_until * f64::from(config.train.epochs)).round()),
-    };
+    let warmup = setup.schedule.warmup_end().map_or("no warm-up".into(), |end| format!("warm-up to epoch {end}"));
     progress.say(&format!(
         "schedule  {} x {} epochs of {} steps; K from {} to {}; {warmup}; seed {}",
         config.train.rounds,
@@ -298,8 +325,8 @@ fn plan(setup: &Setup, progress: &Progress) {
 
 fn about(dataset: &data::Dataset, presets: Vec<String>) -> About {
     About {
-        version: env!("CARGO_PKG_VERSION").into(),
-        revision: env!("PCP_REVISION").into(),
+        version: VERSION.into(),
+        revision: REVISION.into(),
         cpu: super::bench::cpu(),
         command: command(),
         data: dataset.name.clone(),

@@ -19,6 +19,9 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("cub200", include_str!("../../presets/cub200.toml")),
 ];
 
+/// Presets that describe a data set: naming one takes the place of the one that the data implies.
+pub const DATA_PRESETS: &[&str] = &["bundled", "folder", "cifar10", "cifar100", "in100", "cub200"];
+
 /// A partial config and where it came from, for errors.
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -37,7 +40,10 @@ pub fn preset(name: &str) -> Result<Layer> {
         let hint = format!("{guess}presets are {}, or the path of a .toml file", listed(names));
         return Err(Error::usage(format!("there is no preset {name}"), hint));
     }
-    let text = std::fs::read_to_string(name).map_err(|e| Error::io("read", Path::new(name), &e))?;
+    let text = std::fs::read_to_string(name).map_err(|e| {
+        let e = Error::io("read", Path::new(name), &e);
+        Error::usage(e.message, e.hint)
+    })?;
     Layer::parse(name.to_string(), &text)
 }
 
@@ -129,7 +135,10 @@ impl Layer {
                 let what = e.message().lines().next().unwrap_or_default().to_string();
                 let what =
                     what.replace("data did not match any variant of untagged enum Auto", "not of the right type");
-                let before = before.map(|v| v.to_string()).unwrap_or_default();
+                let before = match before {
+                    Some(Value::String(word)) if word == "auto" => "\"auto\" or a number".to_string(),
+                    other => other.map(|v| v.to_string()).unwrap_or_default(),
+                };
                 Err(Error::usage(
                     format!("{}: {section}.{key} = {value}: {what}", self.origin),
                     format!("give {section}.{key} a value like {before}"),

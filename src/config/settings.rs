@@ -65,9 +65,9 @@ pub struct Data {
     pub source: String,
     /// Where the CIFAR files are.
     pub dir: String,
-    /// Only the first so many training images; 0 for all.
+    /// Only so many training images, 0 for all: the first records, or, of a folder, the first of every class folder in turn.
     pub limit: usize,
-    /// Side of the square the network sees. Auto: 64, and 224 for `alexnet224`.
+    /// Side of the square the network sees. Auto: 224 for `alexnet224`, else 32 for CIFAR and the bundled images, 64 for folders.
     pub size: Auto<usize>,
     /// Clean view: the short side is resized to `size * margin`, then the centre is cut out (256/224 for 224-px sets).
     pub margin: f64,
@@ -264,6 +264,8 @@ pub struct ClusterSettings {
     pub spherical: bool,
     /// k-means starts per epoch; the one with the least objective counts.
     pub runs: u32,
+    /// Whether k-means starts from the centroids of the epoch before, once K_t stays the same; otherwise from random samples.
+    pub warm_start: bool,
 }
 
 impl Default for ClusterSettings {
@@ -276,6 +278,7 @@ impl Default for ClusterSettings {
             iterations: 20,
             spherical: false,
             runs: 1,
+            warm_start: false,
         }
     }
 }

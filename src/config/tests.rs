@@ -72,6 +72,7 @@ fn values_out_of_range_name_the_key() {
         "train.lr=-1",
         "train.lr=nan",
         "train.epochs=0",
+        "train.epochs=3000000",
         "train.batch=0",
         "train.momentum=1.0",
         "train.lr_steps=[[0.8,0.1],[0.6,0.01]]",
@@ -79,9 +80,13 @@ fn values_out_of_range_name_the_key() {
         "data.size=4",
         "data.std=[0.1,0.0,0.1]",
         "objective.bank_views=3",
+        "network.width=100000000",
+        "network.embedding=1000000000000",
+        "evaluate.every=0",
     ] {
         let e = refused(text);
         assert!(e.message.contains(text.split('=').next().unwrap()), "{text}: {e:?}");
+        assert_eq!(e.exit_code(), 2);
     }
 }
 

@@ -99,19 +99,23 @@ fn moments(rows: &Features) -> Vec<f64> {
     let arch = Arch::new();
     out.par_chunks_mut(dim).enumerate().for_each(|(d, out)| {
         let mut sums = vec![0.0f32; dim];
-        arch.dispatch(|| {
-            for rows in sample.chunks(64) {
-                sums.fill(0.0);
-                for row in rows {
-                    for (s, x) in sums.iter_mut().zip(*row) {
-                        *s += row[d] * x;
+        arch.dispatch(
+            #[inline(always)]
+            || {
+                for rows in sample.chunks(64) {
+                    sums.fill(0.0);
+                    for row in rows {
+                        let own = row[d];
+                        for (s, x) in sums.iter_mut().zip(*row) {
+                            *s += own * x;
+                        }
+                    }
+                    for (o, s) in out.iter_mut().zip(&sums) {
+                        *o += f64::from(*s);
                     }
                 }
-                for (o, s) in out.iter_mut().zip(&sums) {
-                    *o += f64::from(*s);
-                }
-            }
-        });
+            },
+        );
     });
     out
 }

@@ -107,22 +107,18 @@ impl Bounds<'_> {
     }
 }
 
-/// The dot product, in 32 fixed lanes.
+/// The dot product, in sixteen fixed lanes.
 #[inline(always)]
 fn similarity(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; 32];
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<32>(), b.as_chunks::<32>());
+    let mut lanes = [0.0f32; 16];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
     for (x, y) in a.iter().zip(b) {
-        for l in 0..32 {
+        for l in 0..16 {
             lanes[l] += x[l] * y[l];
         }
     }
-    for half in [16, 8, 4, 2, 1] {
-        for l in 0..half {
-            lanes[l] += lanes[l + half];
-        }
-    }
-    lanes[0] + a_rest.iter().zip(b_rest).map(|(x, y)| x * y).sum::<f32>()
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(x, y)| x * y).sum();
+    lanes.iter().sum::<f32>() + rest
 }
 
 impl Visit for Best<'_> {
@@ -155,7 +151,10 @@ impl Best<'_> {
             let l = passed.trailing_zeros() as usize;
             passed &= passed - 1;
             if first + l < self.bank && first + l != own {
-                let s = self.bounds.as_ref().map_or(products[l % WIDTH], |b| b.resolve(row, first + l));
+                let s = match &self.bounds {
+                    Some(bounds) => bounds.resolve(row, first + l),
+                    None => products[l % WIDTH],
+                };
                 keys.push(sealed(s, (first + l) as u32));
             }
         }
@@ -276,6 +275,39 @@ mod tests {
             let nearer = a > b || (a == b && i < j);
             prop_assert_eq!(sealed(a, i) > sealed(b, j), nearer);
         }
+    }
+
+    /// Rows near a subspace, where bounds leave most of the work out.
+    #[test]
+    fn short_stand_ins_change_nothing() {
+        let (n, dim, k) = (2500, 40, 30);
+        let plane = unit_rows(5, dim, 1);
+        let near = |rows: usize, seed: u64| {
+            let (along, off) = (unit_rows(rows, 5, seed), unit_rows(rows, dim, seed + 1));
+            let value = |i: usize, d: usize| {
+                let sum: f32 = (0..5).map(|r| along.row(i)[r] * plane.row(r)[d]).sum();
+                sum + 0.1 * off.row(i)[d]
+            };
+            Features::new(dim, (0..rows * dim).map(|x| value(x / dim, x % dim)).collect()).normalised()
+        };
+        let mut bank = near(n, 10);
+        // Equal rows, far apart in the bank.
+        let first = bank.row(0).to_vec();
+        (0..n).step_by(31).for_each(|i| bank.values[i * dim..(i + 1) * dim].copy_from_slice(&first));
+        assert!(Basis::new(&bank).is_some());
+        for (queries, alone) in [(near(300, 20), false), (bank.clone(), true)] {
+            let found = nearest(&queries, &bank, k, alone, &|_| ());
+            for (i, slow) in twin(&queries, &bank, k, alone).into_iter().enumerate() {
+                let found = &found.index[i * k..(i + 1) * k];
+                let far = |j: usize| queries.row(i).iter().zip(bank.row(j)).map(|(a, b)| f64::from(*a) * f64::from(*b));
+                for (r, (s, _)) in slow.into_iter().enumerate() {
+                    assert!((far(found[r] as usize).sum::<f64>() - s).abs() < 1e-6, "query {i}, neighbour {r}");
+                }
+            }
+        }
+        // All copies are as near: the first of them are found, in order.
+        let found = nearest(&Features::new(dim, first.repeat(BLOCK)), &bank, k, false, &|_| ());
+        assert_eq!(found.index[..k], (0..k as u32).map(|i| i * 31).collect::<Vec<_>>());
     }
 
     #[test]

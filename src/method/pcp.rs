@@ -3,7 +3,7 @@
 use crate::config::{Config, Objective};
 use crate::error::Result;
 use crate::features::Features;
-use crate::kmeans::{KMeans, kmeans};
+use crate::kmeans::{Clusters, KMeans, kmeans};
 use crate::memory::Bank;
 use crate::objective::{bank_loss, spreading_loss};
 use crate::purify::{History, Positives, Purified, Rules, Status, Votes, purify};
@@ -18,6 +18,17 @@ pub struct Supervision {
     pub labels: Option<Vec<u32>>,
     /// What purification made of them.
     pub purified: Purified,
+    /// Centroids, where there are clusters: the next epoch may start from them.
+    pub centroids: Option<Features>,
+}
+
+/// What earlier epochs left.
+#[derive(Clone, Copy, Debug)]
+pub struct Past<'a> {
+    /// Clusterings that vote.
+    pub history: &'a History,
+    /// Centroids to start from, when warm starts are on.
+    pub centroids: Option<&'a Features>,
 }
 
 /// Clusters `features` into K_t and purifies: steps (b) to (d) of the loop.
@@ -26,48 +37,56 @@ pub fn supervise(
     schedule: &Schedule,
     features: &Features,
     ids: &[u64],
-    history: &History,
+    past: Past,
     (round, epoch): (u32, u32),
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Supervision> {
+    let history = past.history;
     let clusters = schedule.clusters(round, epoch);
     if schedule.all_instances(clusters) {
-        let n = features.rows;
+        let n = ids.len();
         let purified = Purified {
             positives: Positives::instances(n),
             status: vec![Status::Instance; n],
             distance: vec![0.0; n],
             vote: vec![f32::NAN; n],
         };
-        return Ok(Supervision { clusters, labels: None, purified });
+        return Ok(Supervision { clusters, labels: None, purified, centroids: None });
     }
-    let labels = cluster(config, features, ids, clusters, (round, epoch), on_iteration)?;
+    // Centroids of another K are no start.
+    let start = past.centroids.filter(|c| c.rows == clusters);
+    let Clusters { assignment: labels, centroids, .. } =
+        cluster(config, features, ids, clusters, start, (round, epoch), on_iteration)?;
     let rules = rules(config, schedule, history, (round, epoch));
     let purified = purify(features, &labels, clusters, &rules, history);
-    Ok(Supervision { clusters, labels: Some(labels), purified })
+    Ok(Supervision { clusters, labels: Some(labels), purified, centroids: Some(centroids) })
 }
 
-/// k-means, several times where the settings ask for it; the least objective counts.
+/// k-means, several times where the settings ask for it; the least objective counts. Only the first run is given `start`.
 fn cluster(
     config: &Config,
     features: &Features,
     ids: &[u64],
     k: usize,
+    mut start: Option<&Features>,
     (round, epoch): (u32, u32),
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-) -> Result<Vec<u32>> {
+) -> Result<Clusters> {
     let c = &config.clusters;
-    let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical, start: None };
-    let mut best: Option<(f64, Vec<u32>)> = None;
-    for run in 0..u64::from(c.runs) {
-        // Starts differ by the seed's high bits, which nobody sets by hand.
-        let seed = config.train.seed ^ (run << 48);
-        let found = kmeans(features, ids, &settings, seed, round, epoch, on_iteration)?;
-        if best.as_ref().is_none_or(|(least, _)| found.objective < *least) {
-            best = Some((found.objective, found.assignment));
+    let mut run = |run: u32| {
+        let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical, start: start.take() };
+        // Runs differ by the seed's high bits, which nobody sets by hand.
+        let seed = config.train.seed ^ (u64::from(run) << 48);
+        kmeans(features, ids, &settings, seed, round, epoch, on_iteration)
+    };
+    let mut best = run(0)?;
+    for i in 1..c.runs {
+        let found = run(i)?;
+        if found.objective < best.objective {
+            best = found;
         }
     }
-    Ok(best.map(|(_, labels)| labels).unwrap_or_default())
+    Ok(best)
 }
 
 /// How this epoch purifies.
@@ -92,9 +111,10 @@ pub fn final_clusters(
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<(Vec<u32>, Purified)> {
     let (round, epoch) = (config.train.rounds, 0);
-    let labels = cluster(config, features, ids, schedule.floor, (round, epoch), on_iteration)?;
+    let labels = cluster(config, features, ids, schedule.floor, None, (round, epoch), on_iteration)?.assignment;
     let last = (config.train.rounds - 1, config.train.epochs - 1);
-    let rules = Rules { whole_up_to: 0, ..rules(config, schedule, history, last) };
+    let votes = rules(config, schedule, history, last).votes;
+    let rules = Rules { gamma: Some(config.purify.gamma), whole_up_to: 0, votes, stop_at_first_single: false };
     let purified = purify(features, &labels, schedule.floor, &rules, history);
     Ok((labels, purified))
 }

@@ -11,7 +11,7 @@ pub struct EpochRecord {
     pub epoch: u32,
     /// K_t.
     pub clusters: usize,
-    /// Clusters that have members; 0 when every sample is its own instance.
+    /// Clusters that have members; every sample counts as one when each is its own instance.
     pub non_empty: usize,
     /// Share of samples that have a positive set.
     pub kept: f64,

@@ -53,9 +53,23 @@ fn a_folder_with_anything_in_it_is_refused() {
     RunFolder::create(&out, true).unwrap();
     assert!(!out.join("config.toml").exists() && out.join("notes.txt").exists());
     // Now it holds no run: there is nothing that may be overwritten.
-    std::fs::remove_dir_all(out.join("checkpoints")).unwrap();
     assert!(RunFolder::create(&out, true).is_err());
     assert!(RunFolder::open(&out).unwrap_err().message.contains("not a run folder"));
+}
+
+#[test]
+fn a_run_killed_before_its_settings_were_written_is_no_obstacle() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    RunFolder::create(&out, false).unwrap();
+    std::fs::write(out.join("config.toml.tmp"), "half").unwrap();
+    RunFolder::create(&out, false).unwrap();
+    RunFolder::create(&out, true).unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    assert!(RunFolder::create(&file, true).is_err() && RunFolder::create(&file, false).is_err());
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    assert!(RunFolder::create(&file.join("below"), false).unwrap_err().message.contains("make the folder"));
 }
 
 #[test]

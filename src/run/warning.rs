@@ -36,6 +36,13 @@ pub enum Warning {
         /// How many.
         count: usize,
     },
+    /// The run began with another program or on another kind of CPU.
+    OtherOrigin {
+        /// What differs.
+        what: String,
+    },
+    /// The floor of the number of clusters is so near to the number of images that nothing is ever clustered.
+    NothingToCluster,
     /// A checkpoint that cannot be used.
     DamagedCheckpoint {
         /// Which, and why.
@@ -53,6 +60,8 @@ impl Warning {
             Warning::FewerThanBatch { .. } => "batch",
             Warning::FewerThanK { .. } => "k",
             Warning::BadFiles { .. } => "bad files",
+            Warning::OtherOrigin { .. } => "origin",
+            Warning::NothingToCluster => "nothing to cluster",
             Warning::DamagedCheckpoint { .. } => "checkpoint",
         }
     }
@@ -87,6 +96,15 @@ impl fmt::Display for Warning {
             }
             Warning::BadFiles { count } => {
                 write!(f, "{count} unreadable files were skipped; bad_files.csv names them and says why")
+            }
+            Warning::OtherOrigin { what } => {
+                write!(f, "{what}: the run goes on, but not to the bit as it would have")
+            }
+            Warning::NothingToCluster => {
+                write!(
+                    f,
+                    "there are nearly as many --clusters as images, so every image learns alone, as in instance recognition"
+                )
             }
             Warning::DamagedCheckpoint { what } => write!(f, "{what}; going on from the one before"),
         }

@@ -34,7 +34,7 @@ impl<'a> Checkpoints<'a> {
         if !state.weights.is_finite() {
             return Err(Error::training(
                 "the weights are not finite",
-                "start anew with a lower learning rate (--set train.lr=...); the last good checkpoint is kept",
+                "start anew with a lower learning rate (--set train.lr=...); checkpoints from before are kept",
             ));
         }
         let p = &state.progress;

@@ -3,14 +3,15 @@
 use super::checkpoints;
 use super::{Observer, Phase, Progress, State};
 use crate::augment::Augmenter;
-use crate::backbone::{Named, Network, Output, Weights};
-use crate::config::{self, Arch, Auto, Config};
+use crate::backbone::{Named, Network, Weights};
+use crate::config::{self, Arch, Auto, Config, FeatureKind};
 use crate::data::{self, Dataset};
 use crate::error::{Error, Result};
 use crate::evaluate::Probe;
+use crate::features::Features;
 use crate::loader::{Loader, Part, View};
 use crate::run::{About, RunFolder, Warning};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, probe_interval};
 use crate::tensors::{Array, Tensors};
 use crate::work::Stop;
 use serde::{Deserialize, Serialize};
@@ -63,19 +64,26 @@ pub struct ModelCard {
 
 /// The side of the images that `config` trains on.
 pub fn image_side(config: &Config) -> usize {
-    let fitting = if config.network.arch == Arch::Alexnet224 { 224 } else { 64 };
-    config.data.size.or(fitting)
+    config.data.size.or(match (config.network.arch, config.data.source.as_str()) {
+        (Arch::Alexnet224, _) => 224,
+        (_, "bundled" | "cifar10" | "cifar100") => 32,
+        _ => 64,
+    })
+}
+
+/// The short side to which photographs are shrunk when read; 0 keeps them as they are.
+fn stored_side(config: &Config) -> usize {
+    config.data.stored.or((image_side(config) as f64 * 256.0 / 224.0).round() as usize)
 }
 
 /// What to load for `config`.
 pub fn load_request(config: &Config) -> Result<data::Load> {
     let d = &config.data;
-    let fitting = (image_side(config) as f64 * 256.0 / 224.0).round() as usize;
     Ok(data::Load {
         source: data::Source::parse(&d.source)?,
         data_dir: (!d.dir.is_empty()).then(|| d.dir.clone().into()),
         limit: (d.limit > 0).then_some(d.limit),
-        stored_side: Some(d.stored.or(fitting)).filter(|side| *side > 0),
+        stored_side: Some(stored_side(config)).filter(|side| *side > 0),
         labels: d.labels,
     })
 }
@@ -92,11 +100,11 @@ pub fn resolve(mut config: Config, dataset: &Dataset) -> Result<Config> {
         config.data.std = Auto::Value(config.data.std.or(std.map(shown)));
     }
     config.data.size = Auto::Value(side);
-    config.data.stored = Auto::Value(config.data.stored.or((side as f64 * 256.0 / 224.0).round() as usize));
+    config.data.stored = Auto::Value(stored_side(&config));
     config.clusters.floor = Auto::Value(schedule.floor);
     config.purify.history = Auto::Value(schedule.history);
     config.purify.upper = Auto::Value(schedule.upper);
-    config.evaluate.every = Auto::Value(config.evaluate.every.or(config.train.epochs.div_ceil(20)));
+    config.evaluate.every = Auto::Value(config.evaluate.every.or(probe_interval(config.train.epochs)));
     config.check()?;
     Ok(config)
 }
@@ -130,10 +138,28 @@ impl Setup {
         if images < batch {
             self.warn(Warning::FewerThanBatch { images, batch });
         }
+        if self.schedule.all_instances(self.schedule.floor) {
+            self.warn(Warning::NothingToCluster);
+        }
         if let Some(probe) = &self.probe
             && probe.available() < self.config.evaluate.k
         {
             self.warn(Warning::FewerThanK { images: probe.available(), k: self.config.evaluate.k });
+        }
+    }
+
+    /// Says how this program and machine differ from those that the run began with.
+    pub fn warn_of_origin(&self, version: &str, revision: &str, cpu: &str) {
+        let began = &self.about;
+        let differ =
+            [("version", &began.version, version), ("revision", &began.revision, revision), ("CPU", &began.cpu, cpu)];
+        let what: Vec<String> = differ
+            .iter()
+            .filter(|(_, began, now)| began.as_str() != *now)
+            .map(|(name, began, now)| format!("the run began with {name} {began}, this is {now}"))
+            .collect();
+        if !what.is_empty() {
+            self.warn(Warning::OtherOrigin { what: what.join("; ") });
         }
     }
 
@@ -145,9 +171,10 @@ impl Setup {
         let vectors = 3 * images.len() * self.config.network.embedding * 4;
         let views =
             if self.config.objective.warmup_rounds > 0 || self.config.objective.bank_views == 2 { 2 } else { 1 };
-        // Weights, gradients and momentum; of every layer its convolution's and its own output.
+        // Weights, gradients and momentum. A step peaks at about five times the outputs of its convolutions (as measured):
+        // what they give, what batch norm makes of it, gradients of both, and room to work in.
         let weights = 3 * self.network.parameter_count() * 4;
-        let step = 2 * self.network.map_floats() * self.config.train.batch.min(images.len()) * views * 4;
+        let step = 5 * self.network.map_floats() * self.config.train.batch.min(images.len()) * views * 4;
         [pixels as f64, vectors as f64, (weights + step) as f64]
     }
 
@@ -176,8 +203,10 @@ impl Setup {
         }
     }
 
-    pub(super) fn embed(&self, weights: &Weights, part: Part, view: View) -> Result<Output> {
-        self.loader.embed(&self.network, weights, part, view, &self.stop, &|n| self.observer.advance(n))
+    /// Embeddings of all training images.
+    pub(super) fn embed(&self, weights: &Weights, view: View) -> Result<Features> {
+        let kind = FeatureKind::Embedding;
+        self.loader.embed(&self.network, weights, Part::Train, view, kind, &self.stop, &|n| self.observer.advance(n))
     }
 
     /// kNN accuracy of `weights`, when there are labels.

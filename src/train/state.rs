@@ -27,6 +27,8 @@ pub struct State {
     pub history: History,
     /// Raw clusters of the epoch before, for churn.
     pub previous: Option<Vec<u32>>,
+    /// Centroids of the last clustering, when warm starts are on.
+    pub centroids: Option<Features>,
     /// What this epoch learns from, once it is clustered.
     pub lesson: Option<Lesson>,
 }
@@ -102,6 +104,16 @@ pub struct Sums {
     pub train_seconds: f64,
 }
 
+impl Progress {
+    /// Where the run is, in words.
+    pub fn place(&self, rounds: u32) -> String {
+        match self.round < rounds {
+            true => format!("in round {}, epoch {}, after {} batches", self.round, self.epoch, self.batch),
+            false => "after the last epoch, while finishing".to_string(),
+        }
+    }
+}
+
 impl Sums {
     /// Adds a batch.
     pub fn add(&mut self, loss: &BatchLoss) {
@@ -118,13 +130,16 @@ impl Sums {
 impl Lesson {
     /// Counts what supervision gave; `previous` is the clustering before.
     pub fn new(supervision: Supervision, previous: Option<&[u32]>) -> Self {
-        let Supervision { clusters, labels, purified } = supervision;
+        let Supervision { clusters, labels, purified, .. } = supervision;
         let sizes = labels.as_deref().map(|l| sizes(l, clusters)).unwrap_or_default();
         let having = |status| purified.status.iter().filter(|s| **s == status).count();
         let largest = sizes.iter().copied().max().unwrap_or(0);
         let counts = Counts {
             clusters,
-            non_empty: sizes.iter().filter(|n| **n > 0).count(),
+            non_empty: match &labels {
+                Some(_) => sizes.iter().filter(|n| **n > 0).count(),
+                None => purified.status.len(),
+            },
             pulled_back: having(Status::PulledBack),
             dropped: having(Status::Dropped),
             largest: largest as f64 / purified.status.len().max(1) as f64,
@@ -170,6 +185,7 @@ impl State {
             bank: Arc::new(Bank::new(ids, network.embedding, config.objective.bank_momentum as f32, seed)),
             history: History::default(),
             previous: None,
+            centroids: None,
             lesson: None,
         }
     }
@@ -183,8 +199,10 @@ impl State {
         for (i, v) in self.optimizer.velocities().into_iter().enumerate() {
             arrays.insert(format!("velocity/{i:04}"), Array::F32(vec![v.len()], v));
         }
-        let rows = &self.bank.rows;
-        arrays.insert("bank".into(), Array::F32(vec![rows.rows, rows.dim], rows.values.clone()));
+        for (name, f) in [("bank", Some(&self.bank.rows)), ("centroids", self.centroids.as_ref())] {
+            let array = |f: &Features| Array::F32(vec![f.rows, f.dim], f.values.clone());
+            arrays.extend(f.map(|f| (name.to_string(), array(f))));
+        }
         let mut vector = |name: String, values: &[u32]| {
             arrays.insert(name, Array::U32(vec![values.len()], values.to_vec()));
         };
@@ -221,11 +239,8 @@ impl State {
         let weights = network.from_named(&named)?;
         let velocities =
             names(&file, "velocity/").iter().map(|key| Ok(file.take_f32(key)?.1)).collect::<Result<_>>()?;
-        let (shape, values) = file.take_f32("bank")?;
-        let [rows, dim] = shape[..] else {
-            return Err(Error::file(format!("the bank has the shape {shape:?}"), "start the run anew"));
-        };
-        let bank = Bank { rows: Features { rows, dim, values }, momentum: config.objective.bank_momentum as f32 };
+        let rows = matrix(file.take_f32("bank")?)?;
+        let bank = Bank { rows, momentum: config.objective.bank_momentum as f32 };
         let history: Vec<Vec<u32>> =
             names(&file, "history/").iter().map(|key| Ok(file.take_u32(key)?.1)).collect::<Result<_>>()?;
         let counts = file.about.counts.take();
@@ -236,9 +251,17 @@ impl State {
             bank: Arc::new(bank),
             history: History::from_newest(history),
             previous: file.take_u32("previous").ok().map(|p| p.1),
+            centroids: file.take_f32("centroids").ok().map(matrix).transpose()?,
             lesson,
             progress: file.about,
         })
+    }
+}
+
+fn matrix((shape, values): (Vec<usize>, Vec<f32>)) -> Result<Features> {
+    match shape[..] {
+        [rows, dim] => Ok(Features { rows, dim, values }),
+        _ => Err(Error::file(format!("a matrix has the shape {shape:?}"), "use the checkpoint before")),
     }
 }
 
@@ -279,6 +302,7 @@ mod tests {
         state.history.push(vec![0, 1, 1, 0, 2], 3);
         state.history.push(vec![1, 1, 1, 0, 2], 3);
         state.previous = Some(vec![1, 1, 1, 0, 2]);
+        state.centroids = Some(Features::new(2, vec![0.5, 1.0, -0.25, 3.0]));
         state.progress.batch = 3;
         state.progress.sums.total = 0.1 + 0.2;
         state.progress.best = Some((1.0 / 3.0, 4));
@@ -290,7 +314,7 @@ mod tests {
         state.save(&network, &path).unwrap();
         let back = State::load(&network, &config, &path).unwrap();
         assert_eq!(back.progress, state.progress);
-        assert_eq!(back.lesson, state.lesson);
+        assert_eq!((&back.lesson, &back.centroids), (&state.lesson, &state.centroids));
         assert_eq!((&back.history, &back.previous, &back.bank), (&state.history, &state.previous, &state.bank));
         assert_eq!(network.named(&back.weights), network.named(&state.weights));
         assert_eq!(back.optimizer.velocities(), state.optimizer.velocities());

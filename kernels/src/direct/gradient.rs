@@ -146,7 +146,8 @@ impl InputGradient<'_> {
                     }
                 }
             }
-            // SAFETY: the windows lie within the strip by the choice of its bounds, and each pixel of dx is in one class.
+            // SAFETY: the windows lie within the strip by the choice of its bounds, and each pixel of dx is in one
+            // class.
             unsafe {
                 match self.packed[class] {
                     Some(b) => {

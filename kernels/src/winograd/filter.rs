@@ -1,7 +1,7 @@
 //! The filter's transform and its adjoint, straight from and to `[k][c][3][3]`.
 
 use super::PLANES;
-use super::transform::{self, T};
+use super::transform::{Taps, U};
 use crate::gemm::{panel_width, width_at};
 use crate::memory::{LINE, Ptr, Scratch, parallel};
 use crate::simd::{Simd, padded};
@@ -28,7 +28,7 @@ pub struct Filter<'a> {
 
 impl Filter<'_> {
     /// `U = G w G^T` as 36 planes of packed panels.
-    pub fn transformed<S: Simd>(&self) -> Scratch {
+    pub fn transformed<S: Simd, F: Taps>(&self) -> Scratch {
         let (rows, n) = (self.rows, self.n);
         let stride = plane::<S>(rows, n);
         let u = Scratch::new(PLANES * stride);
@@ -40,7 +40,7 @@ impl Filter<'_> {
             // SAFETY: a unit writes its own columns of its own rows.
             unsafe {
                 let out = to.at(panel * rows + at - panel);
-                self.columns::<S>(at, part..(part + ROWS).min(rows), out, width_at::<S>(n, panel), stride);
+                self.columns::<S, F>(at, part..(part + ROWS).min(rows), out, width_at::<S>(n, panel), stride);
             }
         });
         u
@@ -49,18 +49,25 @@ impl Filter<'_> {
     /// The transform of one packed panel, from column `panel` on, as 36 planes `stride` apart.
     ///
     /// Safety: `out` has room for the planes.
-    pub unsafe fn panel<S: Simd>(&self, panel: usize, out: *mut f32, stride: usize) {
+    pub unsafe fn panel<S: Simd, F: Taps>(&self, panel: usize, out: *mut f32, stride: usize) {
         let width = width_at::<S>(self.n, panel);
         for at in (panel..panel + width).step_by(S::LANES) {
             // SAFETY: within the panel.
-            unsafe { self.columns::<S>(at, 0..self.rows, out.add(at - panel), width, stride) };
+            unsafe { self.columns::<S, F>(at, 0..self.rows, out.add(at - panel), width, stride) };
         }
     }
 
     /// The transform of one vector of columns, from `at` on, of some rows; row 0 goes to `out`, the next `width` later.
     ///
     /// Safety: `out` has room for these rows in all planes.
-    unsafe fn columns<S: Simd>(&self, at: usize, some: Range<usize>, out: *mut f32, width: usize, stride: usize) {
+    unsafe fn columns<S: Simd, F: Taps>(
+        &self,
+        at: usize,
+        some: Range<usize>,
+        out: *mut f32,
+        width: usize,
+        stride: usize,
+    ) {
         let Filter { w, rows, n, transposed } = *self;
         assert!(at < n && some.end <= rows && w.len() == rows * n * 9);
         let lanes = S::LANES.min(n - at);
@@ -78,23 +85,23 @@ impl Filter<'_> {
                                 taps[t][lane] = *source.add(t);
                             }
                         }
-                        let mut half = [[S::zero(); 3]; T];
+                        let mut half = [[S::zero(); 3]; U];
                         for j in 0..3 {
                             let column = [
                                 S::load(taps[j].as_ptr()),
                                 S::load(taps[3 + j].as_ptr()),
                                 S::load(taps[6 + j].as_ptr()),
                             ];
-                            let column = transform::filter::<S>(column);
-                            for i in 0..T {
+                            let column = F::filter::<S>(column);
+                            for i in 0..U {
                                 half[i][j] = column[i];
                             }
                         }
                         let o = out.add(row * width);
-                        for i in 0..T {
-                            let values = transform::filter::<S>(half[i]);
-                            for j in 0..T {
-                                S::store(o.add((i * T + j) * stride), values[j]);
+                        for i in 0..U {
+                            let values = F::filter::<S>(half[i]);
+                            for j in 0..U {
+                                S::store(o.add((i * U + j) * stride), values[j]);
                             }
                         }
                     }
@@ -115,12 +122,12 @@ pub struct Gradients {
 }
 
 /// `dw = G^T dU G` as `[k][c][3][3]`, where `dU` has `c` rows of `k` columns.
-pub fn gradient<S: Simd>(from: Gradients, c: usize, k: usize, dw: Ptr) {
+pub fn gradient<S: Simd, F: Taps>(from: Gradients, c: usize, k: usize, dw: Ptr) {
     let parts = c.div_ceil(ROWS);
     parallel(k.div_ceil(S::LANES) * parts, |i| {
         let (at, part) = (i / parts * S::LANES, i % parts * ROWS);
         // SAFETY: a unit writes its own weights.
-        unsafe { from.columns::<S>(at, part..(part + ROWS).min(c), (0, 0), (c, k), dw) };
+        unsafe { from.columns::<S, F>(at, part..(part + ROWS).min(c), (0, 0), (c, k), dw) };
     });
 }
 
@@ -129,7 +136,7 @@ impl Gradients {
     /// the filter is row 0, column 0 of the buffers.
     ///
     /// Safety: the buffers hold these rows and whole vectors, and `dw` is `[k][c][3][3]` for `(c, k)`.
-    pub unsafe fn columns<S: Simd>(
+    pub unsafe fn columns<S: Simd, F: Taps>(
         &self,
         at: usize,
         some: Range<usize>,
@@ -145,25 +152,25 @@ impl Gradients {
                 || {
                     for row in some {
                         let from = self.du.at((row - origin.0) * self.ld + at - origin.1);
-                        let mut half = [[S::zero(); T]; 3];
-                        for j in 0..T {
-                            let mut column = [S::zero(); T];
-                            for i in 0..T {
-                                let p = from.add((i * T + j) * self.stride);
+                        let mut half = [[S::zero(); U]; 3];
+                        for j in 0..U {
+                            let mut column = [S::zero(); U];
+                            for i in 0..U {
+                                let p = from.add((i * U + j) * self.stride);
                                 let mut sum = S::load(p);
                                 for q in 1..self.n {
                                     sum = S::add(sum, S::load(p.add(q * self.size)));
                                 }
                                 column[i] = sum;
                             }
-                            let column = transform::filter_adjoint::<S>(column);
+                            let column = F::filter_adjoint::<S>(column);
                             for i in 0..3 {
                                 half[i][j] = column[i];
                             }
                         }
                         let mut taps = [[0.0f32; LANES]; 9];
                         for i in 0..3 {
-                            let values = transform::filter_adjoint::<S>(half[i]);
+                            let values = F::filter_adjoint::<S>(half[i]);
                             for j in 0..3 {
                                 S::store(taps[i * 3 + j].as_mut_ptr(), values[j]);
                             }

@@ -1,11 +1,12 @@
 //! The by-panel form: for filters so large that their transform would not stay in the shared cache, on few tiles.
 //!
-//! A unit takes one panel of output channels through everything: transforms its part of the filter, multiplies it in all
-//! planes, and transforms back. The transformed filter is never in memory as a whole, and neither is its gradient.
+//! A unit takes one panel of output channels through everything: transforms its part of the filter, multiplies it in
+//! all planes, and transforms back. The transformed filter is never in memory as a whole, and neither is its gradient.
 
 use super::filter::{Filter, Gradients};
 use super::tile::{self, Columns};
-use super::{Backward, Finish, Geometry, PLANES, plane};
+use super::transform::Algorithm;
+use super::{Backward, Finish, Geometry, PLANES, filter_planes, plane};
 use crate::gemm::{Rows, outer, panel_width, product, width_at};
 use crate::memory::{LINE, Ptr, Scratch, parallel};
 use crate::simd::{Simd, padded};
@@ -18,19 +19,26 @@ fn panel_plane<S: Simd>(rows: usize) -> usize {
     rows * panel_width::<S>() + LINE
 }
 
-/// The 36 products of one panel: `out = a U` with the filter's panel transformed on the way.
+/// The products of one panel in every plane: `out = a U` with the filter's panel transformed on the way.
 ///
 /// Safety: `a` has planes of `tiles` rows of padded depth, `as_` apart; `out` has planes of [`panel_plane`] of `tiles`.
-unsafe fn products<S: Simd>(filter: &Filter, panel: usize, tiles: usize, a: Ptr, as_: usize, out: *mut f32) {
+unsafe fn products<S: Simd, A: Algorithm<T>, const T: usize>(
+    filter: &Filter,
+    panel: usize,
+    tiles: usize,
+    a: Ptr,
+    as_: usize,
+    out: *mut f32,
+) {
     let (us, ms) = (panel_plane::<S>(filter.rows), panel_plane::<S>(tiles));
     let (width, lda) = (width_at::<S>(filter.n, panel), padded::<S>(filter.rows));
     let u = Scratch::new(PLANES * us);
     let u = u.ptr();
     // SAFETY: the scratch holds the panel of every plane; the rest is the caller's promise.
     unsafe {
-        filter.panel::<S>(panel, u.0, us);
-        for i in 0..PLANES {
-            product::<S>(tiles, filter.rows, (a.at(i * as_), lda), u.at(i * us), width, (out.add(i * ms), width));
+        filter.panel::<S, A>(panel, u.0, us);
+        for (i, of) in filter_planes::<A, T>().into_iter().enumerate() {
+            product::<S>(tiles, filter.rows, (a.at(i * as_), lda), u.at(of * us), width, (out.add(i * ms), width));
         }
     }
 }
@@ -38,46 +46,52 @@ unsafe fn products<S: Simd>(filter: &Filter, panel: usize, tiles: usize, a: Ptr,
 /// See [`super::forward`].
 ///
 /// Safety: as there.
-pub unsafe fn forward<S: Simd>(g: &Geometry, x: Ptr, w: &[f32], y: Ptr, finish: Finish) {
+pub unsafe fn forward<S: Simd, A: Algorithm<T>, const T: usize>(
+    g: &Geometry,
+    x: Ptr,
+    w: &[f32],
+    y: Ptr,
+    finish: Finish,
+) {
     let tiles = g.b * g.per_image();
     let (vs, ms) = (plane::<S>(tiles, g.c), panel_plane::<S>(tiles));
-    let v = Scratch::new(PLANES * vs);
+    let v = Scratch::new(T * T * vs);
     let v = v.ptr();
     let filter = Filter { w, rows: g.c, n: g.k, transposed: false };
     let units = g.views * g.units_per_view();
     // SAFETY: units are disjoint runs of tiles.
     parallel(units, |i| unsafe {
         let (from, n) = g.unit(i);
-        tile::input::<S>(g, x.at(0), from, n, v.at(from * padded::<S>(g.c)), vs);
+        tile::input::<S, A, T>(g, x.at(0), from, n, v.at(from * padded::<S>(g.c)), vs);
     });
     // SAFETY: panels are disjoint channels of the output and of the statistics.
     parallel(g.k.div_ceil(panel_width::<S>()), |p| unsafe {
         let panel = p * panel_width::<S>();
         let width = width_at::<S>(g.k, panel);
-        let m = Scratch::new(PLANES * ms);
-        products::<S>(&filter, panel, tiles, v, vs, m.ptr().0);
+        let m = Scratch::new(T * T * ms);
+        products::<S, A, T>(&filter, panel, tiles, v, vs, m.ptr().0);
         let columns = Columns { from: panel, to: (panel + width).min(g.k), stride: width };
         for i in 0..units {
             let (from, n) = g.unit(i);
             let epilogue = finish.unit(i, padded::<S>(g.k));
-            tile::output::<S>(g, m.ptr().at(from * width), ms, columns, from, n, y.at(0), epilogue);
+            tile::output::<S, A, T>(g, m.ptr().at(from * width), ms, columns, from, n, y.at(0), epilogue);
         }
     });
 }
 
 impl Backward<'_> {
     /// See [`super::backward`].
-    pub(super) fn by_panel<S: Simd>(&self, w: &[f32], dw: Ptr) {
+    pub(super) fn by_panel<S: Simd, A: Algorithm<T>, const T: usize>(&self, w: &[f32], dw: Ptr) {
         let g = self.g;
         let tiles = g.b * g.per_image();
         let (vs, ms) = (plane::<S>(tiles, g.c), plane::<S>(tiles, g.k));
-        let (v, m) = (Scratch::new(PLANES * vs), Scratch::new(PLANES * ms));
+        let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
         let (v, m) = (v.ptr(), m.ptr());
         // SAFETY: units are disjoint runs of tiles.
         parallel(g.b * g.parts(), |i| unsafe {
             let (from, n) = g.part(i);
-            tile::input::<S>(g, self.x.at(0), from, n, v.at(from * self.cp), vs);
-            tile::gradient::<S>(g, self.d, from, n, m.at(from * self.kp), ms);
+            tile::input::<S, A, T>(g, self.x.at(0), from, n, v.at(from * self.cp), vs);
+            tile::gradient::<S, A, T>(g, self.d, from, n, m.at(from * self.kp), ms);
         });
         let (rows, columns) = GRADIENT_BLOCK;
         let across = g.k.div_ceil(columns);
@@ -88,14 +102,15 @@ impl Backward<'_> {
             let ld = padded::<S>(k);
             let stride = n * ld + LINE;
             let du = Scratch::new(PLANES * stride);
-            for p in 0..PLANES {
+            for p in 0..T * T {
                 let left = Rows::Strided(v.at(p * vs + row), self.cp);
                 let right = (m.at(p * ms + column) as *const f32, self.kp);
-                outer::<S>(tiles, n, k, left, right, (du.ptr().at(p * stride), ld), false);
+                let to = (du.ptr().at(self.planes[p] * stride), ld);
+                outer::<S>(tiles, n, k, left, right, to, !self.first(p));
             }
             let from = Gradients { du: du.ptr(), n: 1, size: 0, stride, ld };
             for at in (column..column + k).step_by(S::LANES) {
-                from.columns::<S>(at, row..row + n, (row, column), (g.c, g.k), dw);
+                from.columns::<S, A>(at, row..row + n, (row, column), (g.c, g.k), dw);
             }
         });
         let Some(dx) = self.dx else { return };
@@ -104,10 +119,10 @@ impl Backward<'_> {
         parallel(g.c.div_ceil(panel_width::<S>()), |p| unsafe {
             let panel = p * panel_width::<S>();
             let (width, dvs) = (width_at::<S>(g.c, panel), panel_plane::<S>(tiles));
-            let dv = Scratch::new(PLANES * dvs);
-            products::<S>(&filter, panel, tiles, m, ms, dv.ptr().0);
+            let dv = Scratch::new(T * T * dvs);
+            products::<S, A, T>(&filter, panel, tiles, m, ms, dv.ptr().0);
             let columns = Columns { from: panel, to: (panel + width).min(g.c), stride: width };
-            tile::input_gradient::<S>(g, dv.ptr().0, dvs, columns, 0, tiles, dx.at(0));
+            tile::input_gradient::<S, A, T>(g, dv.ptr().0, dvs, columns, 0, tiles, dx.at(0));
         });
     }
 }

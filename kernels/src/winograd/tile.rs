@@ -1,10 +1,10 @@
 //! From images to tiles in the transformed domain and back, for a run of tiles at a time.
 //!
-//! The transformed domain is 36 planes `[tiles][channels padded to whole vectors]`, `plane` values apart. Tiles are
-//! counted in raster order, image after image; those on the right and lower edge may stick out of the map.
+//! The transformed domain is `T * T` planes `[tiles][channels padded to whole vectors]`, `plane` values apart. Tiles
+//! are counted in raster order, image after image; those on the right and lower edge may stick out of the map.
 
 use super::Geometry;
-use super::transform::{self, M, T};
+use super::transform::{Algorithm, M};
 use crate::norm::Gradient;
 use crate::simd::Simd;
 
@@ -86,8 +86,15 @@ unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
 
 /// `v = B^T x B` of tiles `from..from + n`.
 ///
-/// Safety: `x` is the whole input, `v` has 36 planes of at least `n` tiles.
-pub unsafe fn input<S: Simd>(g: &Geometry, x: *const f32, from: usize, n: usize, v: *mut f32, plane: usize) {
+/// Safety: `x` is the whole input, `v` has `T * T` planes of at least `n` tiles.
+pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
+    g: &Geometry,
+    x: *const f32,
+    from: usize,
+    n: usize,
+    v: *mut f32,
+    plane: usize,
+) {
     unsafe {
         S::run(
             #[inline(always)]
@@ -97,11 +104,11 @@ pub unsafe fn input<S: Simd>(g: &Geometry, x: *const f32, from: usize, n: usize,
                 for t in 0..n {
                     let (image, row, column) = raster.next();
                     let v = v.add(t * ldv);
-                    let (y0, x0) = (row * M, column * M);
-                    let inside = y0 > 0 && x0 > 0 && y0 + M < g.h && x0 + M < g.w;
+                    let (y0, x0) = (row * A::STEP, column * A::STEP);
+                    let inside = y0 > 0 && x0 > 0 && y0 + T - 1 <= g.h && x0 + T - 1 <= g.w;
                     if inside {
                         let base = x.add(((image * g.h + y0 - 1) * g.w + x0 - 1) * c);
-                        fetch::<S>(base.wrapping_add(T * c), g.w * c, T, M * c);
+                        fetch::<S>(base.wrapping_add(T * c), g.w * c, T, A::STEP * c);
                         each_vector!(S, c, |at, lanes, FULL| {
                             let mut tile = [[S::zero(); T]; T];
                             for i in 0..T {
@@ -109,7 +116,7 @@ pub unsafe fn input<S: Simd>(g: &Geometry, x: *const f32, from: usize, n: usize,
                                     tile[i][j] = S::get::<FULL>(base.add((i * g.w + j) * c + at), lanes);
                                 }
                             }
-                            input_store::<S>(&tile, v.add(at), plane);
+                            input_store::<S, A, T>(&tile, v.add(at), plane);
                         });
                     } else {
                         let base = x.wrapping_add((image * g.h * g.w) * c);
@@ -124,7 +131,7 @@ pub unsafe fn input<S: Simd>(g: &Geometry, x: *const f32, from: usize, n: usize,
                                     }
                                 }
                             }
-                            input_store::<S>(&tile, v.add(at), plane);
+                            input_store::<S, A, T>(&tile, v.add(at), plane);
                         });
                     }
                 }
@@ -133,9 +140,9 @@ pub unsafe fn input<S: Simd>(g: &Geometry, x: *const f32, from: usize, n: usize,
     }
 }
 
-/// Transforms one tile and stores its 36 vectors.
+/// Transforms one tile and stores its vectors.
 #[inline(always)]
-unsafe fn input_store<S: Simd>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize) {
+unsafe fn input_store<S: Simd, A: Algorithm<T>, const T: usize>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize) {
     unsafe {
         let mut half = [[S::zero(); T]; T];
         for j in 0..T {
@@ -143,13 +150,13 @@ unsafe fn input_store<S: Simd>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize)
             for i in 0..T {
                 column[i] = tile[i][j];
             }
-            let column = transform::input::<S>(column);
+            let column = A::input::<S>(column);
             for i in 0..T {
                 half[i][j] = column[i];
             }
         }
         for i in 0..T {
-            let row = transform::input::<S>(half[i]);
+            let row = A::input::<S>(half[i]);
             for j in 0..T {
                 S::store(v.add((i * T + j) * plane), row[j]);
             }
@@ -175,10 +182,10 @@ impl Columns {
 
 /// The inverse transform of `m` into `y`, with the epilogue.
 ///
-/// Safety: `m` has 36 planes of `n` tiles, `y` is the whole output and no other thread writes these channels of these
-/// tiles.
+/// Safety: `m` has `T * T` planes of `n` tiles, `y` is the whole output and no other thread writes these channels of
+/// these tiles.
 #[allow(clippy::too_many_arguments)] // the run of tiles, the planes and the channels are three different things
-pub unsafe fn output<S: Simd>(
+pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
     m: *const f32,
     plane: usize,
@@ -192,18 +199,18 @@ pub unsafe fn output<S: Simd>(
         S::run(
             #[inline(always)]
             || {
-                let k = g.k;
+                let (k, oh, ow) = (g.k, g.oh(), g.ow());
                 let ldm = crate::simd::padded::<S>(k);
                 let mut raster = Raster::new(g, from);
                 let mut count = 0;
                 for t in 0..n {
                     let (image, row, column) = raster.next();
                     let (y0, x0) = (row * M, column * M);
-                    let (ni, nj) = (M.min(g.h - y0), M.min(g.w - x0));
+                    let (ni, nj) = (M.min(oh - y0), M.min(ow - x0));
                     count += ni * nj;
-                    let base = ((image * g.h + y0) * g.w + x0) * k;
+                    let base = ((image * oh + y0) * ow + x0) * k;
                     each_vector!(S, columns.from, columns.to, |at, lanes, FULL| {
-                        let z = output_tile::<S>(m.add(t * columns.stride + at - columns.from), plane);
+                        let z = output_tile::<S, A, T>(m.add(t * columns.stride + at - columns.from), plane);
                         match epilogue {
                             Epilogue::Statistics(s) => {
                                 let s = s.add(at);
@@ -220,7 +227,7 @@ pub unsafe fn output<S: Simd>(
                                             let d = S::sub(z[i][j], shift);
                                             s1 = S::add(s1, d);
                                             s2 = S::fma(d, d, s2);
-                                            S::put::<FULL>(y.add(base + (i * g.w + j) * k + at), z[i][j], lanes);
+                                            S::put::<FULL>(y.add(base + (i * ow + j) * k + at), z[i][j], lanes);
                                         }
                                     }
                                 }
@@ -231,7 +238,7 @@ pub unsafe fn output<S: Simd>(
                                 let (a, b) = (S::load(scale.as_ptr().add(at)), S::load(shift.as_ptr().add(at)));
                                 for i in 0..ni {
                                     for j in 0..nj {
-                                        let o = base + (i * g.w + j) * k + at;
+                                        let o = base + (i * ow + j) * k + at;
                                         let mut v = S::fma(z[i][j], a, b);
                                         if let Some(r) = residual {
                                             v = S::add(v, S::get::<FULL>(r.add(o), lanes));
@@ -257,7 +264,7 @@ pub unsafe fn output<S: Simd>(
 
 /// `A^T m A` of one tile.
 #[inline(always)]
-unsafe fn output_tile<S: Simd>(m: *const f32, plane: usize) -> [[S::V; M]; M] {
+unsafe fn output_tile<S: Simd, A: Algorithm<T>, const T: usize>(m: *const f32, plane: usize) -> [[S::V; M]; M] {
     unsafe {
         let mut half = [[S::zero(); T]; M];
         for j in 0..T {
@@ -265,14 +272,14 @@ unsafe fn output_tile<S: Simd>(m: *const f32, plane: usize) -> [[S::V; M]; M] {
             for i in 0..T {
                 column[i] = S::load(m.add((i * T + j) * plane));
             }
-            let column = transform::output::<S>(column);
+            let column = A::output::<S>(column);
             for i in 0..M {
                 half[i][j] = column[i];
             }
         }
         let mut z = [[S::zero(); M]; M];
         for i in 0..M {
-            z[i] = transform::output::<S>(half[i]);
+            z[i] = A::output::<S>(half[i]);
         }
         z
     }
@@ -280,39 +287,46 @@ unsafe fn output_tile<S: Simd>(m: *const f32, plane: usize) -> [[S::V; M]; M] {
 
 /// `dm = A dz A^T` of tiles `from..from + n`.
 ///
-/// Safety: `dm` has 36 planes of at least `n` tiles; the gradient covers the whole output.
-pub unsafe fn gradient<S: Simd>(g: &Geometry, d: &Gradient, from: usize, n: usize, dm: *mut f32, plane: usize) {
+/// Safety: `dm` has `T * T` planes of at least `n` tiles; the gradient covers the whole output.
+pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
+    g: &Geometry,
+    d: &Gradient,
+    from: usize,
+    n: usize,
+    dm: *mut f32,
+    plane: usize,
+) {
     unsafe {
         S::run(
             #[inline(always)]
             || {
-                let k = g.k;
+                let (k, oh, ow) = (g.k, g.oh(), g.ow());
                 let per_view = g.b / g.views;
                 let mut raster = Raster::new(g, from);
                 for t in 0..n {
                     let (image, row, column) = raster.next();
                     let (y0, x0) = (row * M, column * M);
-                    let (ni, nj) = (M.min(g.h - y0), M.min(g.w - x0));
-                    let base = ((image * g.h + y0) * g.w + x0) * k;
-                    fetch::<S>(d.g.as_ptr().wrapping_add(base + M * k), g.w * k, M, M * k);
-                    fetch::<S>(d.z.as_ptr().wrapping_add(base + M * k), g.w * k, M, M * k);
+                    let (ni, nj) = (M.min(oh - y0), M.min(ow - x0));
+                    let base = ((image * oh + y0) * ow + x0) * k;
+                    fetch::<S>(d.g.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
+                    fetch::<S>(d.z.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
                     each_vector!(S, k, |at, lanes, FULL| {
                         let coefficients = d.at::<S>(image / per_view, at);
                         let mut dz = [[S::zero(); M]; M];
                         if ni == M && nj == M {
                             for i in 0..M {
                                 for j in 0..M {
-                                    dz[i][j] = d.value::<S, FULL>(base + (i * g.w + j) * k + at, lanes, coefficients);
+                                    dz[i][j] = d.value::<S, FULL>(base + (i * ow + j) * k + at, lanes, coefficients);
                                 }
                             }
                         } else {
                             for i in 0..ni {
                                 for j in 0..nj {
-                                    dz[i][j] = d.value::<S, FULL>(base + (i * g.w + j) * k + at, lanes, coefficients);
+                                    dz[i][j] = d.value::<S, FULL>(base + (i * ow + j) * k + at, lanes, coefficients);
                                 }
                             }
                         }
-                        gradient_store::<S>(&dz, dm.add(t * d.stride + at), plane);
+                        gradient_store::<S, A, T>(&dz, dm.add(t * d.stride + at), plane);
                     });
                 }
             },
@@ -320,9 +334,9 @@ pub unsafe fn gradient<S: Simd>(g: &Geometry, d: &Gradient, from: usize, n: usiz
     }
 }
 
-/// Transforms one tile of `dz` and stores its 36 vectors.
+/// Transforms one tile of `dz` and stores its vectors.
 #[inline(always)]
-unsafe fn gradient_store<S: Simd>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usize) {
+unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usize) {
     unsafe {
         let mut half = [[S::zero(); M]; T];
         for j in 0..M {
@@ -330,13 +344,13 @@ unsafe fn gradient_store<S: Simd>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usiz
             for i in 0..M {
                 column[i] = dz[i][j];
             }
-            let column = transform::output_adjoint::<S>(column);
+            let column = A::output_adjoint::<S>(column);
             for i in 0..T {
                 half[i][j] = column[i];
             }
         }
         for i in 0..T {
-            let row = transform::output_adjoint::<S>(half[i]);
+            let row = A::output_adjoint::<S>(half[i]);
             for j in 0..T {
                 S::store(dm.add((i * T + j) * plane), row[j]);
             }
@@ -347,9 +361,9 @@ unsafe fn gradient_store<S: Simd>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usiz
 /// `dx` by overlap-add of `B dv B^T`. Tiles of an image must come in raster order: a pixel is stored by its first tile
 /// and added to by the later ones.
 ///
-/// Safety: `dv` has 36 planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels of these
-/// images.
-pub unsafe fn input_gradient<S: Simd>(
+/// Safety: `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
+/// of these images.
+pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
     dv: *const f32,
     plane: usize,
@@ -366,7 +380,7 @@ pub unsafe fn input_gradient<S: Simd>(
                 let mut raster = Raster::new(g, from);
                 for t in 0..n {
                     let (image, row, column) = raster.next();
-                    let (y0, x0) = (row * M, column * M);
+                    let (y0, x0) = (row * A::STEP, column * A::STEP);
                     // tile coordinate i is map row y0 + i - 1
                     let (i0, i1) = ((row == 0) as usize, T.min(g.h + 1 - y0));
                     let (j0, j1) = ((column == 0) as usize, T.min(g.w + 1 - x0));
@@ -379,17 +393,18 @@ pub unsafe fn input_gradient<S: Simd>(
                                 column[i] =
                                     S::load(dv.add((i * T + j) * plane + t * columns.stride + at - columns.from));
                             }
-                            let column = transform::input_adjoint::<S>(column);
+                            let column = A::input_adjoint::<S>(column);
                             for i in 0..T {
                                 half[i][j] = column[i];
                             }
                         }
                         for i in i0..i1 {
-                            let values = transform::input_adjoint::<S>(half[i]);
-                            let stored = if row > 0 && i < 2 {
+                            let values = A::input_adjoint::<S>(half[i]);
+                            let shared = T - A::STEP;
+                            let stored = if row > 0 && i < shared {
                                 T
                             } else if column > 0 {
-                                2
+                                shared
                             } else {
                                 0
                             };
