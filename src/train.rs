@@ -134,8 +134,8 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
 
     setup.observer.phase(Phase::Training, ids.len());
     setup.observer.advance(state.progress.sums.samples);
+    let mut started = Instant::now();
     for (rows, batch) in setup.loader.stream(Part::Train, left, looks) {
-        let started = Instant::now();
         let dropout = DropoutKey {
             key: Key { purpose: Purpose::Dropout, ..random },
             ids: rows.iter().map(|row| ids[*row]).collect(),
@@ -165,6 +165,7 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
         let sums = &mut state.progress.sums;
         sums.add(&step.loss);
         sums.train_seconds += started.elapsed().as_secs_f64();
+        started = Instant::now();
         setup.observer.advance(rows.len());
         setup.observer.live(&Live {
             loss: sums.total / sums.samples as f64,
