@@ -82,12 +82,8 @@ impl RunFolder {
         let run = RunFolder { path: path.to_path_buf() };
         let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
         let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
-        // What a run leaves that was killed before it had written its settings.
-        let stillborn = entries.is_some_and(|entries| {
-            entries
-                .iter()
-                .all(|e| e.file_name().to_str().is_some_and(|name| OURS.contains(&name) || name.ends_with(".tmp")))
-        }) && !run.file("config.toml").exists();
+        // What a run leaves that was killed before it had written its settings: folders without a file, nothing to lose.
+        let stillborn = entries.is_some_and(|entries| entries.iter().all(|e| is_empty_beginning(&e.path())));
         if occupied && !overwrite && !stillborn {
             let hint = match run.file("config.toml").exists() {
                 true => format!(
@@ -308,6 +304,13 @@ impl RunFolder {
             .map(Some)
             .map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file; --resume makes it again"))
     }
+}
+
+/// Whether `path` is something that a new run makes before its settings are whole, and holds nothing.
+fn is_empty_beginning(path: &Path) -> bool {
+    let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
+    let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    named(&["config.toml.tmp"]) || named(&["checkpoints", "clusters"]) && empty_folder()
 }
 
 /// Refuses to go on with other settings than the run began with, naming each.

@@ -65,6 +65,13 @@ fn a_run_killed_before_its_settings_were_written_is_no_obstacle() {
     std::fs::write(out.join("config.toml.tmp"), "half").unwrap();
     RunFolder::create(&out, false).unwrap();
     RunFolder::create(&out, true).unwrap();
+    // Files of somebody's, even by names that a run uses, are not a beginning.
+    for name in ["embeddings.npy", "checkpoints/best.safetensors"] {
+        std::fs::write(out.join(name), "mine").unwrap();
+        assert!(RunFolder::create(&out, false).is_err() && RunFolder::create(&out, true).is_err());
+        assert_eq!(std::fs::read(out.join(name)).unwrap(), b"mine");
+        std::fs::remove_file(out.join(name)).unwrap();
+    }
     let file = dir.path().join("file");
     std::fs::write(&file, "mine").unwrap();
     assert!(RunFolder::create(&file, true).is_err() && RunFolder::create(&file, false).is_err());
