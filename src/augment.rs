@@ -1,22 +1,28 @@
 //! Random views of images: (image, random stream) -> normalised view.
 //!
-//! A training view is RandomResizedCrop -> colour jitter -> grey -> horizontal flip -> normalise, each as torchvision does it
-//! on tensors of floats; a clean view is resize -> centre crop -> normalise. A [`Plan`] holds everything random about a
-//! view, so that drawing it and carrying it out are two plain functions. Luma is `L = .299 R + .587 G + .114 B`. All
-//! arithmetic is multiplications, additions, divisions and comparisons in a fixed order: same inputs, same bits.
+//! A training view is RandomResizedCrop (or a clean view through RandomCrop with padding) -> colour jitter -> grey -> blur ->
+//! horizontal flip -> normalise, each as torchvision does it on tensors of floats; a clean view is resize -> centre crop ->
+//! normalise. A [`Plan`] holds everything random about a view, so that drawing it and carrying it out are two plain
+//! functions. Luma is `L = .299 R + .587 G + .114 B`. All arithmetic on pixels is multiplications, additions, divisions and
+//! comparisons in a fixed order: same inputs, same bits.
+
+mod blur;
 
 use std::cell::RefCell;
+use std::ops::Range;
 
-use crate::config::Recipe;
+use crate::config::{Crop, Recipe};
 use crate::data::Image;
 use crate::error::{Error, Result};
 use crate::resize::{Region, Resampler, fitted};
 use crate::rng::Stream;
+use blur::Blur;
 
 impl Recipe {
     /// Refuses what cannot be carried out.
     pub fn check(&self) -> Result<()> {
         let rules = [
+            ("pad", (0.0..=0.5).contains(&self.pad), "0 to 0.5"),
             (
                 "scale",
                 0.0 < self.scale[0] && self.scale[0] <= self.scale[1] && self.scale[1] <= 1.0,
@@ -33,6 +39,12 @@ impl Recipe {
             ("hue", (0.0..=0.5).contains(&self.hue), "0 to 0.5 turns"),
             ("jitter_probability", (0.0..=1.0).contains(&self.jitter_probability), "0 to 1"),
             ("grey", (0.0..=1.0).contains(&self.grey), "0 to 1"),
+            ("blur", (0.0..=1.0).contains(&self.blur), "0 to 1"),
+            (
+                "blur_sigma",
+                0.0 < self.blur_sigma[0] && self.blur_sigma[0] <= self.blur_sigma[1] && self.blur_sigma[1] <= 100.0,
+                "0 < from <= to <= 100",
+            ),
             ("flip", (0.0..=1.0).contains(&self.flip), "0 to 1"),
         ];
         match rules.into_iter().find(|(_, holds, _)| !holds) {
@@ -43,10 +55,12 @@ impl Recipe {
         }
     }
 
-    /// Draws a view of a `width` x `height` image. Always in this order: jitter or not, order of the jitter, brightness,
-    /// contrast, saturation, hue, grey or not, flip or not (one number each, whether used or not); then the crop, whose
-    /// tries take two numbers each, and two more when one succeeds.
-    pub fn draw(&self, width: usize, height: usize, rng: &mut Stream) -> Plan {
+    /// Draws a view of `size` pixels of a `width` x `height` image. Always in this order: jitter or not, order of the
+    /// jitter, brightness, contrast, saturation, hue, grey or not, flip or not (one number each, whether used or not); then
+    /// the crop: the tries of a resized one take two numbers each, and two more when one succeeds, a padded one takes its
+    /// shift down and its shift to the right; last, blur or not and its sigma, so that a recipe without blur draws what it
+    /// would if there were no such thing.
+    pub fn draw(&self, width: usize, height: usize, size: usize, rng: &mut Stream) -> Plan {
         let jitter = rng.chance(self.jitter_probability as f32);
         let order = PERMUTATIONS[((rng.unit() * 24.0) as usize).min(23)];
         let mut factor = |spread: f64| rng.uniform((1.0 - spread) as f32, (1.0 + spread) as f32);
@@ -58,12 +72,22 @@ impl Recipe {
         let steps =
             [Step::Brightness(brightness), Step::Contrast(contrast), Step::Saturation(saturation), Step::Hue(hue)];
         let jitter = jitter.then(|| order.map(|i| steps[i as usize]));
-        Plan { region: self.crop(width, height, rng), jitter, grey, flip }
+        let cut = match self.crop {
+            Crop::Resized => Cut::Resized(self.resized_crop(width, height, rng)),
+            Crop::Padded => {
+                let most = (self.pad * size as f64).round() as u64;
+                let mut shift = || rng.below(2 * most + 1) as isize - most as isize;
+                Cut::Padded { down: shift(), right: shift() }
+            }
+        };
+        let blur = rng.chance(self.blur as f32);
+        let sigma = rng.uniform(self.blur_sigma[0] as f32, self.blur_sigma[1] as f32);
+        Plan { cut, jitter, grey, blur: blur.then_some(sigma), flip }
     }
 
     /// torchvision's RandomResizedCrop: ten tries at an area and an aspect that fit; else the largest central crop whose
     /// aspect is within bounds.
-    fn crop(&self, width: usize, height: usize, rng: &mut Stream) -> Region {
+    fn resized_crop(&self, width: usize, height: usize, rng: &mut Stream) -> Region {
         let [low, high] = self.ratio;
         for _ in 0..10 {
             let area = (width * height) as f64 * f64::from(rng.uniform(self.scale[0] as f32, self.scale[1] as f32));
@@ -115,15 +139,33 @@ pub enum Step {
     Hue(f32),
 }
 
+/// How a view is cut out of its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// This region, resized.
+    Resized(Region),
+    /// The clean view, seen through a window moved by so many pixels; beyond the clean view it is black. Like
+    /// torchvision's RandomCrop with padding after Resize and CenterCrop: what a wide image has beside its centre does not
+    /// come in.
+    Padded {
+        /// Rows by which the window moves down, negative for up.
+        down: isize,
+        /// Columns by which it moves to the right, negative for left.
+        right: isize,
+    },
+}
+
 /// Everything that is random about a view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The crop.
-    pub region: Region,
+    pub cut: Cut,
     /// The colour jitter, if any, in its order.
     pub jitter: Option<[Step; 4]>,
     /// Whether colour is taken away.
     pub grey: bool,
+    /// The standard deviation of the Gaussian blur in pixels, if there is one.
+    pub blur: Option<f32>,
     /// Whether left and right change places.
     pub flip: bool,
 }
@@ -147,7 +189,11 @@ pub struct Augmenter {
 #[derive(Default)]
 struct Scratch {
     resampler: Resampler,
+    /// The view.
     planes: Vec<f32>,
+    /// The image that a clean view is cut out of.
+    fitted: Vec<f32>,
+    blur: Blur,
 }
 
 thread_local! {
@@ -157,16 +203,21 @@ thread_local! {
 impl Augmenter {
     /// A random view of `image` into `out`, `size * size * 3` values.
     pub fn train_view(&self, image: &Image, rng: &mut Stream, out: &mut [f32]) {
-        let plan = self.recipe.draw(image.width, image.height, rng);
+        let plan = self.recipe.draw(image.width, image.height, self.size, rng);
         self.planned_view(image, &plan, out);
     }
 
     /// The view of `image` that `plan` describes.
     pub fn planned_view(&self, image: &Image, plan: &Plan, out: &mut [f32]) {
-        let pixels = self.size * self.size;
-        SCRATCH.with_borrow_mut(|Scratch { resampler, planes }| {
-            planes.resize(pixels * 3, 0.0);
-            resampler.planes(image, plan.region, self.size, self.size, planes);
+        SCRATCH.with_borrow_mut(|Scratch { resampler, planes, fitted, blur }| {
+            planes.resize(self.size * self.size * 3, 0.0);
+            match plan.cut {
+                Cut::Resized(region) => resampler.planes(image, region, self.size, self.size, planes),
+                Cut::Padded { down, right } => {
+                    let window = self.fit(image, resampler, fitted);
+                    self.shift(fitted, window, down, right, planes);
+                }
+            }
             let [r, g, b] = split(planes);
             for step in plan.jitter.iter().flatten() {
                 apply(*step, r, g, b);
@@ -174,21 +225,48 @@ impl Augmenter {
             if plan.grey {
                 grey(r, g, b);
             }
+            if let Some(sigma) = plan.blur {
+                blur.apply(planes, self.size, sigma);
+            }
             self.write(planes, Region { top: 0, left: 0, height: self.size, width: self.size }, plan.flip, out);
         });
     }
 
     /// The view of `image` without any randomness: short side to `round(size * margin)`, then the centre.
     pub fn clean_view(&self, image: &Image, out: &mut [f32]) {
+        SCRATCH.with_borrow_mut(|Scratch { resampler, fitted, .. }| {
+            let window = self.fit(image, resampler, fitted);
+            self.write(fitted, window, false, out);
+        });
+    }
+
+    /// Resizes the short side of `image` to `round(size * margin)`, into planes; gives the window of the clean view, as
+    /// [`Augmenter::write`] takes it.
+    fn fit(&self, image: &Image, resampler: &mut Resampler, planes: &mut Vec<f32>) -> Region {
         let (width, height) = fitted(image, ((self.size as f32 * self.margin).round() as usize).max(self.size));
+        planes.resize(width * height * 3, 0.0);
+        resampler.planes(image, Region::whole(image), width, height, planes);
         // torchvision's centre crop rounds half an odd margin to even.
         let middle = |side: usize| ((side - self.size) as f64 / 2.0).round_ties_even() as usize;
-        let window = Region { top: middle(height), left: middle(width), height, width };
-        SCRATCH.with_borrow_mut(|Scratch { resampler, planes }| {
-            planes.resize(width * height * 3, 0.0);
-            resampler.planes(image, Region::whole(image), width, height, planes);
-            self.write(planes, window, false, out);
-        });
+        Region { top: middle(height), left: middle(width), height, width }
+    }
+
+    /// Copies the clean view, which is a `window` of `fitted`, into `planes`, seen through a window moved `down` and to
+    /// the `right`.
+    fn shift(&self, fitted: &[f32], window: Region, down: isize, right: isize, planes: &mut [f32]) {
+        planes.fill(0.0);
+        // Farther than its own side, all is black, whatever the distance.
+        let [down, right] = [down, right].map(|by| by.clamp(-(self.size as isize), self.size as isize));
+        let (rows, columns) = (overlap(self.size, down), overlap(self.size, right));
+        let (from, to) =
+            (fitted.chunks_exact(window.width * window.height), planes.chunks_exact_mut(self.size * self.size));
+        for (from, to) in from.zip(to) {
+            for x in columns.clone() {
+                let column = (window.left + x).strict_add_signed(right) * window.height;
+                let first = column + (window.top + rows.start).strict_add_signed(down);
+                to[x * self.size..][rows.clone()].copy_from_slice(&from[first..][..rows.len()]);
+            }
+        }
     }
 
     /// Normalises a `size` x `size` window of planes `[3][width][height]` into pixels `[size][size][3]`. `window` has the
@@ -210,6 +288,12 @@ impl Augmenter {
             }
         }
     }
+}
+
+/// The places of a line of `n` pixels that still show one of them after a shift by `by`, at most `n` either way: those with
+/// `0 <= place + by < n`.
+fn overlap(n: usize, by: isize) -> Range<usize> {
+    if by < 0 { by.unsigned_abs()..n } else { 0..n - by.unsigned_abs() }
 }
 
 /// The three planes of an image.

@@ -10,19 +10,24 @@ mod weights;
 
 pub use weights::{Named, Optimizer, Weights};
 
-use crate::config::{self, Arch};
+use crate::config::{self, Arch, Head};
 use crate::error::{Error, Result};
 use crate::features::Features;
 use crate::rng::Key;
 use burn::tensor::{Device, Tensor, TensorData};
-use layers::{Builder, Pass, linear};
+use layers::{Builder, Pass, linear, rectified};
+use rayon::prelude::*;
 use weights::Spec;
+
+/// Images that go through the network together in inference.
+const BLOCK: usize = 32;
 
 /// A network, described but without weights.
 #[derive(Clone, Debug)]
 pub struct Network {
     body: Body,
-    head: layers::Linear,
+    /// One layer, or two with a ReLU between them.
+    head: Vec<layers::Linear>,
     parameters: Vec<Spec>,
     buffers: Vec<Spec>,
     /// Side of the images it takes.
@@ -48,13 +53,15 @@ pub struct Batch {
     pub pixels: Vec<f32>,
 }
 
-/// What the network makes of images.
-#[derive(Clone, Debug)]
-pub struct Output {
-    /// Unit vectors of length D.
-    pub embedding: Features,
-    /// What the layer before the last gives, as it is.
-    pub pooled: Features,
+/// Where features are taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tap {
+    /// Embeddings, as unit vectors of length D.
+    Unit,
+    /// Embeddings as the head gives them.
+    Raw,
+    /// What the layer before the head gives, as it is.
+    Pooled,
 }
 
 /// What dropout masks are drawn from: the ids of one view's images, and the run's place in time.
@@ -70,8 +77,8 @@ pub struct DropoutKey {
 pub struct Step<L> {
     /// Whatever the loss reported.
     pub loss: L,
-    /// Unit vectors of all views.
-    pub embedding: Features,
+    /// The features that the loss saw, of all views.
+    pub features: Features,
     /// Gradient of every parameter, in order.
     pub gradients: Vec<Tensor<1>>,
     /// Batch-norm statistics of every layer and view, to be folded into the running ones.
@@ -103,7 +110,13 @@ impl Network {
             Body::ResNet(_) => ("fc", weights::Init::Uniform),
             Body::AlexNet(_) => ("classifier.6", alexnet::head_init(config.arch)),
         };
-        let head = build.linear(name, pooled, config.embedding, init);
+        let head = match config.head {
+            Head::Linear => vec![build.linear(name, pooled, config.embedding, init)],
+            Head::Mlp => vec![
+                build.linear(&format!("{name}.0"), pooled, pooled, init),
+                build.linear(&format!("{name}.2"), pooled, config.embedding, init),
+            ],
+        };
         let Builder { parameters, buffers } = build;
         Ok(Network { body, head, parameters, buffers, size, embedding: config.embedding, pooled })
     }
@@ -141,44 +154,79 @@ impl Network {
         Tensor::from_data(data, &Device::flex())
     }
 
-    /// `(embedding, pooled)` of a batch.
-    fn forward(&self, pass: &Pass, x: Tensor<4>) -> (Tensor<2>, Tensor<2>) {
-        let pooled = match &self.body {
+    /// Features of a batch.
+    fn forward(&self, pass: &Pass, x: Tensor<4>, tap: Tap) -> Tensor<2> {
+        let mut v = match &self.body {
             Body::ResNet(net) => net.forward(pass, x),
             Body::AlexNet(net) => net.forward(pass, x),
         };
-        let v = linear(pass, &self.head, pooled.clone()); // [b, d]
+        if tap == Tap::Pooled {
+            return v;
+        }
+        for (i, layer) in self.head.iter().enumerate() {
+            let x = if i == 0 { v } else { rectified(v) };
+            v = linear(pass, layer, x); // [b, d]
+        }
+        if tap == Tap::Raw {
+            return v;
+        }
         let length = (v.clone() * v.clone()).sum_dim(1).sqrt().clamp_min(1e-12);
-        (v / length, pooled)
+        v / length
     }
 
-    /// Inference: batch norm uses its running statistics.
-    pub fn embed(&self, weights: &Weights, batch: Batch) -> Output {
-        let pass = Pass::inference(weights);
-        let (embedding, pooled) = self.forward(&pass, self.tensor(batch));
-        Output { embedding: to_features(embedding), pooled: to_features(pooled) }
+    /// Length of the features at `tap`.
+    pub fn dim(&self, tap: Tap) -> usize {
+        if tap == Tap::Pooled { self.pooled } else { self.embedding }
     }
 
-    /// Training: forward of all `views` at once, with batch-norm statistics per view; then `loss` turns the embeddings into
-    /// its report and its gradient by them, which flows back to the weights.
+    /// Inference: batch norm uses its running statistics. Images go through the network in blocks, each with all its maps
+    /// in one core's cache; what a block gives does not depend on the others.
+    pub fn embed(&self, weights: &Weights, batch: &Batch, tap: Tap) -> Features {
+        let image = self.size * self.size * 3;
+        let blocks: Vec<Vec<f32>> = (batch.pixels.par_chunks((BLOCK * image).max(1)))
+            .map(|pixels| {
+                let block = Batch { rows: pixels.len() / image, pixels: pixels.to_vec() };
+                to_features(self.forward(&Pass::inference(weights), self.tensor(block), tap)).values
+            })
+            .collect();
+        Features { rows: batch.rows, dim: self.dim(tap), values: blocks.concat() }
+    }
+
+    /// Unit vectors by batch statistics, as in training, but without a gradient: each of `groups` equal parts of the batch
+    /// has its own. Also returns the statistics.
+    pub fn encode(
+        &self,
+        weights: &Weights,
+        batch: Batch,
+        groups: usize,
+        dropout: DropoutKey,
+    ) -> (Features, Vec<layers::Moments>) {
+        let pass = Pass::training(weights, groups, dropout);
+        let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), Tap::Unit);
+        (to_features(v.inner()), pass.into_moments())
+    }
+
+    /// Training: forward of all `views` at once, with batch-norm statistics per view; then `loss` turns the features at `tap`
+    /// into its report and its gradient by them, which flows back to the weights.
     pub fn step<L>(
         &self,
         weights: &Weights,
         batch: Batch,
         views: usize,
         dropout: DropoutKey,
+        tap: Tap,
         loss: impl FnOnce(&Features) -> (L, Vec<f32>),
     ) -> Step<L> {
         let pass = Pass::training(weights, views, dropout);
-        let (v, _) = self.forward(&pass, Tensor::from_inner(self.tensor(batch)));
-        let embedding = to_features(v.clone().inner());
-        let (loss, gradient) = loss(&embedding);
+        let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), tap);
+        let features = to_features(v.clone().inner());
+        let (loss, gradient) = loss(&features);
         // The loss is linear in v around here: its gradient as a constant, times v, has the same derivative.
-        let gradient = TensorData::new(gradient, [embedding.rows, embedding.dim]);
+        let gradient = TensorData::new(gradient, [features.rows, features.dim]);
         let gradient = Tensor::<2>::from_inner(Tensor::from_data(gradient, &Device::flex()));
         let mut found = (v * gradient).sum().backward();
         let gradients = pass.gradients(&mut found);
-        Step { loss, embedding, gradients, moments: pass.into_moments() }
+        Step { loss, features, gradients, moments: pass.into_moments() }
     }
 }
 

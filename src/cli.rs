@@ -31,7 +31,8 @@ Examples:
   pcp train PHOTOS/ --out runs/photos         train on any folder of images
   pcp train --resume runs/photos              go on where a run was stopped
   pcp eval knn runs/photos                    measure its features
-  pcp data check PHOTOS/                      see what is there and what is broken"
+  pcp data check PHOTOS/                      see what is there and what is broken
+  pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -45,7 +46,7 @@ enum Verb {
     /// Measure the features of a run
     #[command(subcommand)]
     Eval(eval::Verb),
-    /// Look at data sets
+    /// Look at data sets, or make the paper's
     #[command(subcommand)]
     Data(data::Verb),
     /// Measure this machine

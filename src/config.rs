@@ -5,9 +5,11 @@
 
 mod layers;
 mod settings;
+mod systems;
 
 pub use layers::{DATA_PRESETS, Layer, PRESETS, preset};
 pub use settings::*;
+pub use systems::*;
 
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -74,6 +76,10 @@ impl Config {
             ("clusters.instances_from", c.clusters.instances_from, 0.0, 2.0),
             ("train.weight_decay", c.train.weight_decay, 0.0, 1.0),
             ("data.margin", c.data.margin, 1.0, 4.0),
+            ("and.share", c.and.share, 0.0, 1.0),
+            ("la.instances_until", c.la.instances_until, 0.0, 1.0),
+            ("deepcluster.head_decay", c.deepcluster.head_decay, 0.0, 1.0),
+            ("moco.momentum", c.moco.momentum, 0.0, 1.0),
         ];
         for &(key, value, low, high) in checks {
             if !(low..=high).contains(&value) {
@@ -88,7 +94,6 @@ impl Config {
             ("evaluate.tau", c.evaluate.tau),
             ("train.lr", c.train.lr),
             ("train.epochs", f64::from(c.train.epochs)),
-            ("train.rounds", f64::from(c.train.rounds)),
             ("train.batch", c.train.batch as f64),
             ("network.width", c.network.width as f64),
             ("network.embedding", c.network.embedding as f64),
@@ -96,6 +101,13 @@ impl Config {
             ("clusters.iterations", c.clusters.iterations as f64),
             ("clusters.runs", f64::from(c.clusters.runs)),
             ("run.save_minutes", c.run.save_minutes),
+            ("and.neighbours", c.and.neighbours as f64),
+            ("la.clusterings", f64::from(c.la.clusterings)),
+            ("la.background", c.la.background as f64),
+            ("deepcluster.components", c.deepcluster.components as f64),
+            ("deepcluster.head_lr", c.deepcluster.head_lr),
+            ("moco.queue", c.moco.queue as f64),
+            ("moco.groups", c.moco.groups as f64),
         ];
         for &(key, value) in positive {
             if !(value > 0.0 && value.is_finite()) {
@@ -108,6 +120,8 @@ impl Config {
             ("train.batch", c.train.batch as u64, 1 << 20),
             ("clusters.runs", u64::from(c.clusters.runs), 1000),
             ("purify.history", c.purify.history.or(1) as u64, 10_000),
+            ("la.clusterings", u64::from(c.la.clusterings), 1000),
+            ("moco.groups", c.moco.groups as u64, 1024),
             ("run.snapshots", u64::from(c.run.snapshots), 1_000_000),
         ];
         for &(key, value, most) in limits {

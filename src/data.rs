@@ -6,6 +6,7 @@ pub mod bundled;
 mod check;
 pub mod cifar;
 pub mod decode;
+pub mod derive;
 pub mod folder;
 #[cfg(test)]
 mod tests;

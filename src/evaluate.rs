@@ -1,13 +1,13 @@
-//! How good are the features? Labels are used here and nowhere else.
+//! How good are the features? Labels are used here, and by the supervised baseline, and nowhere else.
 
 pub mod knn;
 
-use crate::backbone::{Network, Weights};
+use crate::backbone::{Network, Tap, Weights};
 use crate::config::{Config, FeatureKind};
 use crate::data::{Dataset, Labels};
 use crate::error::Result;
 use crate::features::Features;
-use crate::loader::{Loader, Part, View};
+use crate::loader::{Draw, Loader, Part, View};
 use crate::work::Stop;
 use knn::{accuracy, nearest, vote};
 use std::sync::Arc;
@@ -35,6 +35,11 @@ impl Probe {
         let e = &config.evaluate;
         let tests = dataset.test.as_ref().is_some_and(|test| test.labels.is_some());
         Some(Probe { dataset, loader, k: e.k, tau: e.tau as f32, kind: e.features, tests })
+    }
+
+    /// The same with other features.
+    pub fn with_features(&self, kind: FeatureKind) -> Self {
+        Probe { kind, ..self.clone() }
     }
 
     /// Neighbours that can be had at the most.
@@ -70,7 +75,13 @@ impl Probe {
     /// Accuracy of the network in percent.
     pub fn network(&self, network: &Arc<Network>, weights: &Weights, stop: &Stop, done: &dyn Fn(usize)) -> Result<f64> {
         let features = |part| -> Result<Features> {
-            self.loader.embed(network, weights, part, View::Clean, self.kind, stop, done)
+            match self.kind {
+                FeatureKind::Embedding => self.loader.embed(network, weights, part, View::Clean, Tap::Unit, stop, done),
+                FeatureKind::Pooled => {
+                    let pooled = self.loader.embed(network, weights, part, View::Clean, Tap::Pooled, stop, done)?;
+                    Ok(pooled.normalised())
+                }
+            }
         };
         let train = features(Part::Train)?;
         let test = self.tests.then(|| features(Part::Test)).transpose()?;
@@ -91,7 +102,7 @@ impl Probe {
         };
         let features = |part: Part| {
             let rows: Vec<usize> = (0..loader.images(part).len()).collect();
-            let batch = loader.batch(part, &rows, &[View::Clean]);
+            let batch = loader.batch(part, &Draw::first(&rows), &[View::Clean]);
             Features::new((batch.pixels.len() / batch.rows.max(1)).max(1), batch.pixels).normalised()
         };
         let test = self.tests.then(|| features(Part::Test));

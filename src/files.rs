@@ -1,11 +1,11 @@
-//! Files that are whole or not there: written beside their place, synced, then renamed into it.
+//! Files and folders that are whole or not there: made beside their place, then renamed into it.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Ending of files that are being written.
+/// Ending of files and folders that are being written.
 pub const UNFINISHED: &str = "tmp";
 
 /// Writes `path` with what `fill` puts into it. A crash at any moment leaves the old file or the new one, never a part.
@@ -27,12 +27,36 @@ fn fill_and_rename(
     let mut writer = BufWriter::with_capacity(1 << 20, File::create(unfinished)?);
     fill(&mut writer)?;
     writer.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+    rename(unfinished, path)
+}
+
+fn rename(unfinished: &Path, path: &Path) -> std::io::Result<()> {
     fs::rename(unfinished, path)?;
     // The rename itself must reach the disk, too.
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
         _ => Ok(()),
     }
+}
+
+/// Makes the folder `path`, which is empty or not there, with what `fill` puts into the folder it is given. A failure leaves
+/// nothing; a crash at worst the unfinished folder beside it, which is never touched again, since it might be someone's own.
+pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let unfinished = unfinished(path);
+    path.parent().map_or(Ok(()), make_folder)?;
+    fs::create_dir(&unfinished).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Error::file(
+            format!("{} is in the way", unfinished.display()),
+            "a command that was killed leaves such a folder: remove it, then run the command again",
+        ),
+        _ => Error::io("make the folder", &unfinished, &e),
+    })?;
+    let outcome = fill(&unfinished).and_then(|()| rename(&unfinished, path).map_err(|e| Error::io("make", path, &e)));
+    if outcome.is_err() {
+        // Best effort: what made the folder fail may make this fail, too.
+        let _ = fs::remove_dir_all(&unfinished);
+    }
+    outcome
 }
 
 /// Where `path` is written before it is whole.
@@ -83,6 +107,29 @@ mod tests {
         assert_eq!(read_bytes(&path).unwrap(), b"new");
         assert!(read_bytes(&dir.path().join("b")).unwrap_err().message.contains("cannot read"));
         assert!(write_bytes(&dir.path().join("no/such/b"), b"").is_err());
+    }
+
+    #[test]
+    fn a_folder_is_whole_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/folder");
+        let failed = make_whole(&path, |inside| {
+            write_bytes(&inside.join("a"), b"half")?;
+            Err(Error::stopped())
+        });
+        assert_eq!(failed.unwrap_err().exit_code(), 130);
+        assert!(!path.exists() && !unfinished(&path).exists());
+        make_folder(&path).unwrap();
+        let fill = |inside: &Path| write_bytes(&inside.join("a"), b"whole");
+        make_whole(&path, fill).unwrap();
+        assert_eq!(read_bytes(&path.join("a")).unwrap(), b"whole");
+        assert!(!unfinished(&path).exists());
+        assert!(make_whole(&path, fill).unwrap_err().message.contains("folder"), "it holds something");
+        assert!(!unfinished(&path).exists());
+        fs::create_dir(unfinished(&path)).unwrap();
+        let e = make_whole(&path, fill).unwrap_err();
+        assert!(e.message.contains("folder.tmp is in the way") && e.hint.contains("remove it"), "{e:?}");
+        assert!(unfinished(&path).exists(), "not ours to remove");
     }
 
     #[test]

@@ -24,6 +24,7 @@
 
 pub mod augment;
 pub mod backbone;
+pub mod classifier;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
@@ -40,6 +41,7 @@ pub mod memory;
 pub mod method;
 pub mod npy;
 pub mod objective;
+pub mod pca;
 pub mod purify;
 pub mod resize;
 pub mod rng;

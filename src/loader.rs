@@ -1,8 +1,7 @@
 //! Batches of views, made in parallel ahead of whoever takes them.
 
 use crate::augment::Augmenter;
-use crate::backbone::{Batch, Network, Weights};
-use crate::config::FeatureKind;
+use crate::backbone::{Batch, Network, Tap, Weights};
 use crate::data::{Dataset, Images};
 use crate::error::{Error, Result};
 use crate::features::Features;
@@ -29,6 +28,25 @@ pub enum View {
     /// A random view, drawn from the key, the image's id and this number.
     Random(Key, u32),
 }
+
+/// An image in an epoch: which one, and how many times it was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// The image's row.
+    pub row: usize,
+    /// Copies of an image get views of their own.
+    pub copy: u32,
+}
+
+impl Draw {
+    /// Each of `rows`, for the first time.
+    pub fn first(rows: &[usize]) -> Vec<Draw> {
+        rows.iter().map(|row| Draw { row: *row, copy: 0 }).collect()
+    }
+}
+
+/// Views of one copy of an image at the most; the next copy's come after them.
+const VIEWS: u32 = 16;
 
 /// Makes views of the images of a data set.
 #[derive(Clone)]
@@ -72,32 +90,33 @@ impl Loader {
         self.augmenter.size * self.augmenter.size * 3
     }
 
-    /// The `views` of `rows`: all of the first view, then all of the second.
-    pub fn batch(&self, part: Part, rows: &[usize], views: &[View]) -> Batch {
+    /// The `views` of `draws`: all of the first view, then all of the second.
+    pub fn batch(&self, part: Part, draws: &[Draw], views: &[View]) -> Batch {
         let images = self.images(part);
         let n = self.floats();
-        let mut pixels = vec![0.0f32; n * rows.len() * views.len()];
+        let mut pixels = vec![0.0f32; n * draws.len() * views.len()];
         pixels.par_chunks_mut(n).enumerate().for_each(|(i, out)| {
-            let sample = images.sample(rows[i % rows.len()]);
-            match views[i / rows.len()] {
+            let Draw { row, copy } = draws[i % draws.len()];
+            let sample = images.sample(row);
+            match views[i / draws.len()] {
                 View::Clean => self.augmenter.clean_view(sample.image, out),
                 View::Random(key, view) => {
-                    self.augmenter.train_view(sample.image, &mut key.stream(sample.id, view), out);
+                    self.augmenter.train_view(sample.image, &mut key.stream(sample.id, copy * VIEWS + view), out);
                 }
             }
         });
-        Batch { rows: rows.len() * views.len(), pixels }
+        Batch { rows: draws.len() * views.len(), pixels }
     }
 
-    /// The batches of `batches` (rows of each), in order, made ahead by a thread of their own.
-    pub fn stream(&self, part: Part, batches: Vec<Vec<usize>>, views: Vec<View>) -> Receiver<(Vec<usize>, Batch)> {
+    /// The batches, in order, made ahead by a thread of their own.
+    pub fn stream(&self, part: Part, batches: Vec<Vec<Draw>>, views: Vec<View>) -> Receiver<(Vec<Draw>, Batch)> {
         let (sender, receiver) = sync_channel(AHEAD);
         let loader = self.clone();
         std::thread::spawn(move || {
-            for rows in batches {
-                let batch = loader.batch(part, &rows, &views);
+            for draws in batches {
+                let batch = loader.batch(part, &draws, &views);
                 // The taker has gone: it was stopped.
-                if sender.send((rows, batch)).is_err() {
+                if sender.send((draws, batch)).is_err() {
                     return;
                 }
             }
@@ -105,8 +124,8 @@ impl Loader {
         receiver
     }
 
-    /// What the network makes of every image of `part`, as unit vectors; `done(n)` is told of every `n` more. Not to be called
-    /// from the thread pool: it waits for batches that the pool makes.
+    /// What the network makes of every image of `part`; `done(n)` is told of every `n` more. Not to be called from the
+    /// thread pool: it waits for batches that the pool makes.
     #[allow(clippy::too_many_arguments)]
     pub fn embed(
         &self,
@@ -114,23 +133,19 @@ impl Loader {
         weights: &Weights,
         part: Part,
         view: View,
-        kind: FeatureKind,
+        tap: Tap,
         stop: &Stop,
         done: &dyn Fn(usize),
     ) -> Result<Features> {
-        let all: Vec<usize> = (0..self.images(part).len()).collect();
-        let dim = if kind == FeatureKind::Embedding { network.embedding } else { network.pooled };
+        let all = Draw::first(&(0..self.images(part).len()).collect::<Vec<_>>());
+        let dim = network.dim(tap);
         let mut out = Features { rows: 0, dim, values: Vec::with_capacity(dim * all.len()) };
-        for (rows, batch) in self.stream(part, all.chunks(EMBED_BATCH).map(<[usize]>::to_vec).collect(), vec![view]) {
+        for (draws, batch) in self.stream(part, all.chunks(EMBED_BATCH).map(<[Draw]>::to_vec).collect(), vec![view]) {
             let (network, weights) = (network.clone(), weights.clone());
-            let made = stop.run(move || network.embed(&weights, batch))?;
-            let made = match kind {
-                FeatureKind::Embedding => made.embedding,
-                FeatureKind::Pooled => made.pooled.normalised(),
-            };
+            let made = stop.run(move || network.embed(&weights, &batch, tap))?;
             out.rows += made.rows;
             out.values.extend(made.values);
-            done(rows.len());
+            done(draws.len());
         }
         if out.rows < all.len() {
             return Err(Error::training("the loader ended early", "please report this"));

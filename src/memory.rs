@@ -1,4 +1,5 @@
-//! The memory bank: one unit vector per sample, a slow copy of what the network makes of it.
+//! What losses compare embeddings with: the memory bank, one unit vector per sample, a slow copy of what the network makes of
+//! it; and the queue of the last keys.
 
 use crate::features::{Features, normalise};
 use crate::rng::{Key, Purpose};
@@ -36,6 +37,37 @@ impl Bank {
     }
 }
 
+/// The last keys of a slow encoder (MoCo), as a ring.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queue {
+    /// The keys.
+    pub rows: Features,
+    /// The place of the oldest, which the next key takes.
+    pub next: usize,
+}
+
+impl Queue {
+    /// `len` random unit vectors.
+    pub fn new(len: usize, dim: usize, seed: u64) -> Self {
+        let key = Key { purpose: Purpose::Queue, seed, round: 0, epoch: 0 };
+        let mut values = Vec::with_capacity(len * dim);
+        for place in 0..len as u64 {
+            let mut stream = key.stream(place, 0);
+            values.extend((0..dim).map(|_| stream.normal()));
+        }
+        Queue { rows: Features { rows: len, dim, values }.normalised(), next: 0 }
+    }
+
+    /// Takes in `keys`, each in the place of the oldest.
+    pub fn push(&mut self, keys: &Features) {
+        let dim = self.rows.dim;
+        for key in keys.values.chunks(dim) {
+            self.rows.values[self.next * dim..(self.next + 1) * dim].copy_from_slice(key);
+            self.next = (self.next + 1) % self.rows.rows;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +92,16 @@ mod tests {
         for (m, expected) in bank.rows.row(0).iter().zip([0.9975338, 0.0496298, 0.0496298]) {
             assert!((m - expected).abs() < 1e-6, "{m} is not {expected}");
         }
+    }
+
+    #[test]
+    fn the_oldest_keys_leave_first() {
+        let mut queue = Queue::new(4, 1, 0);
+        assert!(queue.rows.values.iter().all(|x| x.abs() == 1.0));
+        let keys = |values: &[f32]| Features::new(1, values.to_vec());
+        queue.push(&keys(&[1.0, 2.0, 3.0]));
+        assert_eq!((&queue.rows.values[..3], queue.next), (&[1.0, 2.0, 3.0][..], 3));
+        queue.push(&keys(&[4.0, 5.0]));
+        assert_eq!((queue.rows.values, queue.next), (vec![5.0, 2.0, 3.0, 4.0], 1));
     }
 }

@@ -66,6 +66,86 @@ pub fn bank_loss(
     BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
 }
 
+/// MoCo's loss: `-log e^{q.k+/tau} / (e^{q.k+/tau} + sum_j e^{q.n_j/tau})` with the keys n_j of the queue.
+pub fn key_loss(q: &Features, keys: &Features, queue: &Features, tau: f32) -> BankLoss {
+    let softmax = kernels::bank_softmax(&q.values, &queue.values, q.dim, tau);
+    let scale = 1.0 / (f64::from(tau) * q.rows as f64);
+    let rows: Vec<(f64, Vec<f32>)> = (0..q.rows)
+        .into_par_iter()
+        .map(|r| {
+            let positive = f64::from(dot(q.row(r), keys.row(r))) / f64::from(tau);
+            let all = log_sum_exp(&[positive, softmax.log_sum_exp[r]]);
+            // P of the own key, and of the queue together.
+            let (own, others) = ((positive - all).exp(), (softmax.log_sum_exp[r] - all).exp());
+            let expectation = &softmax.expectation[r * q.dim..(r + 1) * q.dim];
+            let by = |(e, k): (&f32, &f32)| (others * f64::from(*e) - (1.0 - own) * f64::from(*k)) * scale;
+            (all - positive, expectation.iter().zip(keys.row(r)).map(|pair| by(pair) as f32).collect())
+        })
+        .collect();
+    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+}
+
+/// Rows whose similarities to the whole bank are held at once.
+const LOCAL_ROWS: usize = 8;
+
+/// LA's loss: `-log sum_{j in C & B} e^{m_j.v/tau} / sum_{j in B} e^{m_j.v/tau}`. B is the `background` bank rows nearest to v,
+/// the sample's own always among them, so that the sum above is never empty. C holds who shares the sample's cluster in
+/// any of the `clusterings`.
+pub fn local_loss(
+    v: &Features,
+    samples: &[usize],
+    bank: &Features,
+    clusterings: &[Vec<u32>],
+    background: usize,
+    tau: f32,
+) -> BankLoss {
+    let m = Matrix::new(&bank.values, bank.rows, bank.dim);
+    let scale = 1.0 / (f64::from(tau) * v.rows as f64);
+    let blocks: Vec<Vec<(f64, Vec<f32>)>> =
+        (v.values.par_chunks(LOCAL_ROWS * v.dim).zip(samples.par_chunks(LOCAL_ROWS)))
+            .map(|(v, samples)| {
+                let mut similarity = vec![0.0f32; samples.len() * bank.rows];
+                matmul(Matrix::new(v, samples.len(), bank.dim), m.t(), &mut similarity, false);
+                let rows = similarity.chunks(bank.rows).zip(samples);
+                rows.map(|(row, &own)| local_row(row, own, bank, clusterings, background, tau, scale)).collect()
+            })
+            .collect();
+    let rows: Vec<_> = blocks.into_iter().flatten().collect();
+    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+}
+
+fn local_row(
+    similarity: &[f32],
+    own: usize,
+    bank: &Features,
+    clusterings: &[Vec<u32>],
+    background: usize,
+    tau: f32,
+    scale: f64,
+) -> (f64, Vec<f32>) {
+    let mut near: Vec<u32> = (0..similarity.len() as u32).collect();
+    let nearer = |a: &u32, b: &u32| {
+        let of = |i: &u32| if *i as usize == own { f32::INFINITY } else { similarity[*i as usize] };
+        of(b).total_cmp(&of(a)).then(a.cmp(b))
+    };
+    if background < near.len() {
+        near.select_nth_unstable_by(background - 1, nearer);
+        near.truncate(background);
+    }
+    near.sort_unstable(); // sums in one order, whatever the selection did
+    let logit = |j: &u32| f64::from(similarity[*j as usize]) / f64::from(tau);
+    let close = |j: &u32| *j as usize == own || clusterings.iter().any(|c| c[*j as usize] == c[own]);
+    let logits: Vec<f64> = near.iter().map(logit).collect();
+    let within: Vec<f64> = near.iter().filter(|j| close(j)).map(logit).collect();
+    let (all, positive) = (log_sum_exp(&logits), log_sum_exp(&within));
+    let mut gradient = vec![0.0f64; bank.dim];
+    for (j, l) in near.iter().zip(&logits) {
+        let weight = (l - all).exp() - if close(j) { (l - positive).exp() } else { 0.0 };
+        gradient.iter_mut().zip(bank.row(*j as usize)).for_each(|(g, m)| *g += weight * f64::from(*m));
+    }
+    (all - positive, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+}
+
 fn log_sum_exp(logits: &[f64]) -> f64 {
     let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     max + logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln()

@@ -72,6 +72,20 @@ impl Positives {
         positives
     }
 
+    /// From one set for each sample, itself among them, or none; sets may overlap.
+    pub fn from_own(sets: Vec<Option<Vec<u32>>>) -> Self {
+        let mut positives = Self::instances(sets.len());
+        for (i, set) in sets.into_iter().enumerate() {
+            if let Some(mut set) = set {
+                set.sort_unstable();
+                positives.set_of[i] = positives.starts.len() as u32 - 1;
+                positives.members.extend(set);
+                positives.starts.push(positives.members.len() as u32);
+            }
+        }
+        positives
+    }
+
     /// The positives of sample `i`.
     pub fn of(&self, i: usize) -> Option<&[u32]> {
         let set = self.set_of[i];
@@ -88,7 +102,7 @@ impl Positives {
 
     /// How many samples have a set.
     pub fn covered(&self) -> usize {
-        self.members.len()
+        self.set_of.iter().filter(|set| **set != NONE).count()
     }
 
     /// The three arrays (set of every sample, starts, members), for checkpoints.

@@ -26,6 +26,16 @@ pub enum Purpose {
     Dropout = 8,
     /// Data that benchmarks and tests make up.
     Synthetic = 9,
+    /// A classifier's first weights; `index` is the class.
+    Classifier = 10,
+    /// The queue's first keys; `index` is the place.
+    Queue = 11,
+    /// Which samples of a cluster are drawn; `index` is the cluster.
+    Sampler = 12,
+    /// How keys are dealt to the groups of batch norm; `index` is the sample.
+    Groups = 13,
+    /// Dropout masks of the key encoder; `index` is the sample, `view` the layer and view.
+    KeyDropout = 14,
 }
 
 /// The coordinates of a random stream.

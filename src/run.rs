@@ -21,7 +21,7 @@ mod warning;
 pub use record::{EpochRecord, RunResult};
 pub use warning::Warning;
 
-use crate::config::Config;
+use crate::config::{Config, DATA_PRESETS};
 use crate::data::{Dataset, Labels};
 use crate::error::{Error, Result, listed};
 use crate::features::Features;
@@ -67,6 +67,14 @@ pub struct About {
     pub fingerprint: String,
     /// Presets that were named or implied.
     pub presets: Vec<String>,
+}
+
+impl About {
+    /// The system's name: that of the last preset that is none of a data set's.
+    pub fn system(&self) -> &str {
+        let own = |name: &&String| !DATA_PRESETS.contains(&name.as_str());
+        self.presets.iter().rev().find(own).map_or("pcp", String::as_str)
+    }
 }
 
 /// A run's folder.

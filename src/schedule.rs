@@ -3,7 +3,7 @@
 //! Symbols: T epochs per round, t the epoch within the round, N samples, N_c the floor of the number of clusters K_t,
 //! n the clusterings that vote. Every milestone is `round(share * T)`, so a shorter run is the same recipe shortened.
 
-use crate::config::{Config, LrSchedule};
+use crate::config::{Config, LrSchedule, System};
 use crate::error::{Error, Result};
 
 /// Share of the greatest vote from which a filtered sample is pulled back: 3.0 of 4.859263 at n = 15, alpha = 0.8.
@@ -25,7 +25,8 @@ pub struct Schedule {
 impl Schedule {
     /// Fits `config` to `samples` training images, refusing what cannot work.
     pub fn new(config: &Config, samples: usize) -> Result<Schedule> {
-        let floor = config.clusters.floor.or((samples / 50).max(2));
+        let share = if config.method.system == System::La { 40 } else { 50 };
+        let floor = config.clusters.floor.or((samples / share).max(2));
         if floor > samples || floor == 0 {
             return Err(Error::usage(
                 format!("clusters.floor is {floor}, but there are {samples} training images"),
@@ -88,6 +89,11 @@ impl Schedule {
     /// `round(share * T)`, halves away from zero.
     fn milestone(&self, share: f64) -> u32 {
         (share * f64::from(self.epochs())).round() as u32
+    }
+
+    /// Whether the share of the epochs is over.
+    pub fn reached(&self, share: f64, epoch: u32) -> bool {
+        epoch >= self.milestone(share)
     }
 
     /// K_t (Eq. 1): from N down to N_c along a straight line in the logarithm, in round 0; N_c in later rounds.

@@ -9,16 +9,17 @@ pub use observer::{Live, Observer, Phase, Silent};
 pub use setup::{ModelCard, Setup};
 pub use state::{Progress, State};
 
-use crate::backbone::DropoutKey;
+use crate::backbone::{DropoutKey, Tap};
 use crate::config::ClusterFeatures;
 use crate::error::{Error, Result};
 use crate::features::Features;
 use crate::loader::{Part, View};
-use crate::method::pcp;
+use crate::method::{Lesson, Past, Task, pcp};
+use crate::purify::Positives;
 use crate::rng::{Key, Purpose};
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
-use state::{Lesson, Sums};
+use state::{Counts, Sums};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
     {
         checkpoints.save(&state)?;
         return Err(Error {
-            message: format!("stopped {}; everything is saved", state.progress.place(setup.config.train.rounds)),
+            message: format!("stopped {}; everything is saved", state.progress.place(setup.plan.config.train.rounds)),
             hint: format!("go on with: pcp train --resume {}", setup.run.path().display()),
             ..e.clone()
         });
@@ -48,10 +49,10 @@ pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
 
 /// Algorithm 1.
 fn rounds(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<RunResult> {
-    while state.progress.round < setup.config.train.rounds {
+    while state.progress.round < setup.plan.config.train.rounds {
         if state.lesson.is_none() {
-            let features = features_to_cluster(setup, state)?; // (a)
-            cluster_and_purify(setup, state, features)?; // (b) to (d)
+            let features = look(setup, state)?; // (a)
+            supervise(setup, state, features)?; // (b) to (d)
         }
         learn(setup, state, checkpoints)?; // (e)
         end_epoch(setup, state)?; // (f)
@@ -61,59 +62,70 @@ fn rounds(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result
 }
 
 /// (a) One vector per image: the network in eval mode on a random view, or what the settings ask for instead.
-fn features_to_cluster(setup: &Setup, state: &mut State) -> Result<Features> {
+fn look(setup: &Setup, state: &mut State) -> Result<Features> {
     let started = Instant::now();
-    let Progress { round, epoch, .. } = state.progress;
-    if setup.schedule.all_instances(setup.schedule.clusters(round, epoch)) {
-        return Ok(Features::default()); // nobody will look at them
-    }
-    let view = match setup.config.clusters.features {
-        ClusterFeatures::Augmented => View::Random(key(setup, state, Purpose::ClusterView), 0),
+    let at = state.at();
+    let Some(look) = setup.method.look(&setup.plan, at) else { return Ok(Features::default()) };
+    let view = match look.view {
+        ClusterFeatures::Augmented => View::Random(setup.plan.key(Purpose::ClusterView, at), 0),
         ClusterFeatures::Clean => View::Clean,
-        ClusterFeatures::Bank => return Ok(state.bank.rows.clone().normalised()),
+        ClusterFeatures::Bank => {
+            let bank = state.memory.bank.as_ref();
+            return Ok(bank.map(|bank| bank.rows.clone().normalised()).unwrap_or_default());
+        }
     };
-    setup.observer.phase(Phase::Features, setup.dataset.train.images.len());
-    let features = setup.embed(&state.weights, view)?;
+    setup.observer.phase(Phase::Features, setup.plan.samples());
+    let features = setup.embed(&state.weights, view, look.tap)?;
     state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
-    let spread = features.spread() * (features.dim as f64).sqrt();
+    let spread = features.clone().normalised().spread() * (features.dim as f64).sqrt();
     if spread < COLLAPSED {
         setup.warn(Warning::Collapse { spread });
     }
     Ok(features)
 }
 
-/// (b) to (d): K_t clusters, purified into positive sets. The raw clusters join the history that later epochs ask.
-fn cluster_and_purify(setup: &Setup, state: &mut State, features: Features) -> Result<()> {
+/// (b) to (d): what the epoch learns from; in PCP, K_t clusters, purified into positive sets. The raw clusters join the
+/// history that later epochs ask.
+fn supervise(setup: &Setup, state: &mut State, features: Features) -> Result<()> {
     let started = Instant::now();
-    let at @ (round, epoch) = (state.progress.round, state.progress.epoch);
-    setup.observer.phase(Phase::Clusters, setup.config.clusters.iterations * setup.config.clusters.runs as usize);
-    let (config, schedule, dataset) = (setup.config.clone(), setup.schedule.clone(), setup.dataset.clone());
+    let at @ (round, epoch) = state.at();
+    setup.observer.phase(Phase::Clusters, setup.clustering_steps());
+    let (method, plan, memory) = (setup.method, setup.plan.clone(), state.memory.clone());
     let (history, observer, stop) = (state.history.clone(), setup.observer.clone(), setup.stop.clone());
-    let centroids = state.centroids.clone();
+    let (centroids, before) = (state.centroids.clone(), state.previous.clone());
     let mut supervision = setup.stop.run(move || {
-        let ids = dataset.train.images.ids();
-        let past = pcp::Past { history: &history, centroids: centroids.as_ref() };
-        pcp::supervise(&config, &schedule, &features, ids, past, at, &mut |_| {
+        let positives = before.as_ref().map(|lesson| &lesson.positives);
+        let past = Past { history: &history, centroids: centroids.as_ref(), positives };
+        method.supervise(&plan, at, &features, &memory, past, &mut |_| {
             observer.advance(1);
             stop.check()
         })
     })??;
-    let alone = || (0..setup.dataset.train.images.len() as u32).collect();
-    let labels = supervision.labels.clone().unwrap_or_else(alone);
-    setup.run.write_epoch_clusters(round, epoch, &labels, &supervision.purified)?;
-    if supervision.labels.is_some() && setup.schedule.stores(round, epoch) {
-        state.history.push(labels, setup.schedule.history);
+    let samples = setup.plan.samples();
+    let labels = supervision.labels.clone();
+    if let Some(purified) = &supervision.purified {
+        let alone = || (0..samples as u32).collect();
+        setup.run.write_epoch_clusters(round, epoch, &labels.clone().unwrap_or_else(alone), purified)?;
     }
-    state.centroids = supervision.centroids.take().filter(|_| setup.config.clusters.warm_start);
-    let lesson = Lesson::new(supervision, state.previous.as_deref());
-    if lesson.labels.is_some() && lesson.positives.covered() == 0 {
+    if let Some(labels) = labels.clone().filter(|_| setup.plan.schedule.stores(round, epoch)) {
+        state.history.push(labels, setup.plan.schedule.history);
+    }
+    state.centroids = supervision.centroids.take().filter(|_| setup.plan.config.clusters.warm_start);
+    if let Some(classifier) = supervision.classifier.take() {
+        state.memory.classifier = Some(Arc::new(classifier));
+    }
+    let before = state.previous.as_ref().and_then(|lesson| lesson.labels.as_deref());
+    let counts = Counts::new(&supervision, samples, before);
+    let positives = supervision.purified.map_or_else(|| Positives::instances(samples), |purified| purified.positives);
+    if labels.is_some() && positives.covered() == 0 {
         setup.warn(Warning::NothingKept);
     }
-    let most = if lesson.counts.clusters > 2 { MOST } else { NEARLY_ALL };
-    if lesson.counts.largest > most && lesson.counts.clusters > 1 {
-        setup.warn(Warning::Imbalance { share: lesson.counts.largest });
+    let most = if counts.clusters > 2 { MOST } else { NEARLY_ALL };
+    if counts.largest > most && counts.clusters > 1 {
+        setup.warn(Warning::Imbalance { share: counts.largest });
     }
-    state.lesson = Some(lesson);
+    state.progress.counts = counts;
+    state.lesson = Some(Arc::new(Lesson { labels, positives, clusterings: supervision.clusterings }));
     state.progress.sums.cluster_seconds += started.elapsed().as_secs_f64();
     Ok(())
 }
@@ -121,58 +133,55 @@ fn cluster_and_purify(setup: &Setup, state: &mut State, features: Features) -> R
 /// (e) One epoch of steps, from the batch where it was left.
 fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<()> {
     let Some(lesson) = state.lesson.clone() else { return Ok(()) };
-    let (round, epoch) = (state.progress.round, state.progress.epoch);
-    let (schedule, objective) = (&setup.schedule, &setup.config.objective);
-    let ids = setup.dataset.train.images.ids();
-    let order = key(setup, state, Purpose::Order).shuffled(ids);
-    let batches: Vec<Vec<usize>> = order.chunks(setup.config.train.batch).map(<[usize]>::to_vec).collect();
+    let at @ (round, epoch) = state.at();
+    let (method, ids) = (setup.method, setup.plan.ids());
+    let batches = method.batches(&setup.plan, at, &lesson);
     let (total, left) = (batches.len(), batches[state.progress.batch.min(batches.len())..].to_vec());
-    let warmup = schedule.warmup_weight(round, epoch);
-    let views = if warmup.is_some() || objective.bank_views == 2 { 2 } else { 1 };
-    let random = key(setup, state, Purpose::View);
-    let looks = (0..views as u32).map(|view| View::Random(random, view)).collect();
+    let random = setup.plan.key(Purpose::View, at);
+    let looks = (0..method.views(&setup.plan, at) as u32).map(|view| View::Random(random, view)).collect();
+    let kept = lesson.positives.covered() as f64 / ids.len() as f64;
 
-    setup.observer.phase(Phase::Training, ids.len());
+    setup.observer.phase(Phase::Training, batches.iter().map(Vec::len).sum());
     setup.observer.advance(state.progress.sums.samples);
     let mut started = Instant::now();
-    for (rows, batch) in setup.loader.stream(Part::Train, left, looks) {
+    for (draws, batch) in setup.loader.stream(Part::Train, left, looks) {
+        let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
         let dropout = DropoutKey {
             key: Key { purpose: Purpose::Dropout, ..random },
             ids: rows.iter().map(|row| ids[*row]).collect(),
         };
-        let (network, weights) = (setup.network.clone(), state.weights.clone());
-        let (bank, positives, objective) = (state.bank.clone(), lesson.positives.clone(), objective.clone());
-        let samples = rows.clone();
+        let (network, plan, lesson, memory) =
+            (setup.network.clone(), setup.plan.clone(), lesson.clone(), state.memory.clone());
+        let (weights, keys, samples) = (state.weights.clone(), state.keys.clone(), rows.clone());
         let step = setup.stop.run(move || {
-            network.step(&weights, batch, views, dropout, |v| {
-                pcp::loss(v, &samples, &bank, &positives, &objective, warmup)
-            })
+            let (network, weights, keys) = (&network, &weights, keys.as_ref());
+            method.step(&plan, Task { network, weights, keys, batch, rows: &samples, dropout, at }, &memory, &lesson)
         })?;
-        if !step.loss.total.is_finite() {
+        let loss = step.loss.loss;
+        if !loss.total.is_finite() {
             return Err(Error::training(
                 format!("the loss is not finite in round {round}, epoch {epoch}, batch {}", state.progress.batch),
                 "start anew with a lower learning rate (--set train.lr=...); checkpoints from before are kept",
             ));
         }
-        // What a step changes: the bank (with view 1), running statistics, weights.
-        let bank = Arc::make_mut(&mut state.bank);
-        for (i, row) in rows.iter().enumerate() {
-            bank.update(*row, step.embedding.row(i));
+        // What a step changes: the system's memory, running statistics, weights.
+        if let Some(keys) = state.memory.follow(&rows, &step.features, step.loss) {
+            state.keys = Some(keys);
         }
         state.weights.follow(&step.moments);
         state.optimizer.step(&mut state.weights, step.gradients, setup.sgd(epoch));
         state.progress.batch += 1;
         let sums = &mut state.progress.sums;
-        sums.add(&step.loss);
+        sums.add(&loss);
         sums.train_seconds += started.elapsed().as_secs_f64();
         started = Instant::now();
         setup.observer.advance(rows.len());
         setup.observer.live(&Live {
             loss: sums.total / sums.samples as f64,
             images_per_second: sums.samples as f64 / sums.train_seconds,
-            lr: schedule.lr(epoch),
-            clusters: lesson.counts.clusters,
-            kept: lesson.positives.covered() as f64 / ids.len() as f64,
+            lr: setup.plan.schedule.lr(epoch),
+            clusters: state.progress.counts.clusters,
+            kept,
         });
         checkpoints.save_if_due(state)?;
     }
@@ -185,43 +194,44 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
 /// (f) The probe when it is due, the record, and on to the next epoch.
 fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     let started = Instant::now();
-    let (round, epoch) = (state.progress.round, state.progress.epoch);
-    let done = setup.schedule.finished_epochs(round, epoch);
-    let knn = if setup.schedule.probes(round, epoch) { setup.probe(&state.weights)? } else { None };
+    let (round, epoch) = state.at();
+    let done = setup.plan.schedule.finished_epochs(round, epoch);
+    let knn = if setup.plan.schedule.probes(round, epoch) { setup.probe(&state.weights)? } else { None };
     if let Some(knn) = knn {
         state.progress.last = Some(knn);
         if state.progress.best.is_none_or(|(best, _)| knn > best) {
             state.progress.best = Some((knn, done));
-            setup.save_model(&state.weights, (round, epoch), &setup.run.file("model-best.safetensors"))?;
+            setup.save_model(state, (round, epoch), &setup.run.file("model-best.safetensors"))?;
         }
     }
-    if setup.schedule.snapshot(round, epoch).is_some() {
+    if setup.plan.schedule.snapshot(round, epoch).is_some() {
         let folder = setup.run.file("snapshots");
         crate::files::make_folder(&folder)?;
         let path = folder.join(format!("r{round}-e{epoch:03}.safetensors"));
-        setup.save_model(&state.weights, (round, epoch), &path)?;
+        setup.save_model(state, (round, epoch), &path)?;
     }
-    let record = record(setup, state, knn, started.elapsed());
+    let classifier = if knn.is_some() { setup.classify(state)? } else { None };
+    state.progress.classifier = classifier.or(state.progress.classifier);
+    let record = EpochRecord { classifier, ..record(setup, state, knn, started.elapsed()) };
     setup.run.append_metrics(&record)?;
     setup.observer.epoch(&record);
 
-    state.previous = state.lesson.take().and_then(|lesson| lesson.labels);
+    state.previous = state.lesson.take();
     let progress = &mut state.progress;
     progress.seconds += record.seconds;
     progress.metrics_lines += 1;
     progress.batch = 0;
     progress.sums = Sums::default();
     progress.epoch += 1;
-    if progress.epoch == setup.schedule.epochs() {
+    if progress.epoch == setup.plan.schedule.epochs() {
         (progress.round, progress.epoch) = (progress.round + 1, 0);
     }
     Ok(())
 }
 
 fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> EpochRecord {
-    let Progress { round, epoch, sums, .. } = state.progress;
-    let samples = setup.dataset.train.images.len();
-    let counts = state.lesson.as_ref().map(|l| l.counts).unwrap_or_default();
+    let Progress { round, epoch, sums, counts, .. } = state.progress;
+    let samples = setup.plan.samples();
     let covered = state.lesson.as_ref().map_or(0, |l| l.positives.covered());
     let mean = |(sum, n): (f64, usize)| (n > 0).then(|| sum / n as f64);
     EpochRecord {
@@ -237,7 +247,7 @@ fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> 
         loss_instance: mean(sums.instance),
         loss_cluster: mean(sums.cluster),
         loss_is: mean(sums.spreading),
-        lr: setup.schedule.lr(epoch),
+        lr: setup.plan.schedule.lr(epoch),
         seconds: sums.feature_seconds + sums.cluster_seconds + sums.train_seconds + probing.as_secs_f64(),
         feature_seconds: sums.feature_seconds,
         cluster_seconds: sums.cluster_seconds,
@@ -245,32 +255,34 @@ fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> 
         images_per_second: sums.samples as f64 / sums.train_seconds.max(1e-9),
         churn: counts.churn,
         knn,
+        classifier: None,
     }
 }
 
 /// The last weights, the clean embeddings, the final clusters and the result.
 fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let started = Instant::now();
-    let last = (setup.config.train.rounds - 1, setup.config.train.epochs - 1);
-    setup.save_model(&state.weights, last, &setup.run.file("model.safetensors"))?;
-    setup.observer.phase(Phase::Embeddings, setup.dataset.train.images.len());
-    let clean = Arc::new(setup.embed(&state.weights, View::Clean)?);
+    let train = &setup.plan.config.train;
+    let last = (train.rounds.saturating_sub(1), train.epochs - 1);
+    setup.save_model(state, last, &setup.run.file("model.safetensors"))?;
+    setup.observer.phase(Phase::Embeddings, setup.plan.samples());
+    let clean = Arc::new(setup.embed(&state.weights, View::Clean, Tap::Unit)?);
     setup.run.write_embeddings(&clean)?;
 
-    setup.observer.phase(Phase::FinalClusters, setup.config.clusters.iterations * setup.config.clusters.runs as usize);
-    let (config, schedule, dataset) = (setup.config.clone(), setup.schedule.clone(), setup.dataset.clone());
-    let (history, observer, stop) = (state.history.clone(), setup.observer.clone(), setup.stop.clone());
+    setup.observer.phase(Phase::FinalClusters, setup.clustering_steps());
+    let (plan, history) = (setup.plan.clone(), state.history.clone());
+    let (observer, stop) = (setup.observer.clone(), setup.stop.clone());
     let (labels, purified) = setup.stop.run(move || {
-        let ids = dataset.train.images.ids();
-        pcp::final_clusters(&config, &schedule, &clean, ids, &history, &mut |_| {
+        pcp::final_clusters(&plan, &clean, &history, &mut |_| {
             observer.advance(1);
             stop.check()
         })
     })??;
-    setup.run.write_final_clusters(&setup.dataset, &labels, &purified)?;
+    setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
 
     let knn_raw = setup.probe_pixels()?;
-    let knn_untrained = setup.probe(&setup.network.init(setup.config.train.seed))?;
+    let knn_untrained = setup.probe(&setup.network.init(train.seed))?;
+    let knn_pooled = setup.probe_pooled(&state.weights)?;
     let mut used = labels;
     used.sort_unstable();
     used.dedup();
@@ -278,17 +290,20 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let result = RunResult {
         knn_raw,
         knn_untrained,
-        knn_best: progress.best.map(|b| b.0),
-        knn_last: progress.last,
+        knn_best: progress.best.map(|b| b.0).or(knn_untrained),
+        // A system that trains nothing ends as it began.
+        knn_last: progress.last.or(knn_untrained),
+        knn_pooled,
+        classifier: progress.classifier,
         best_epoch: progress.best.map(|b| b.1),
         protocol: setup.probe.as_ref().map(|p| p.protocol()),
-        images: setup.dataset.train.images.len(),
+        images: setup.plan.samples(),
         clusters: used.len(),
-        kept: purified.positives.covered() as f64 / setup.dataset.train.images.len() as f64,
-        epochs: setup.schedule.total_epochs(),
+        kept: purified.positives.covered() as f64 / setup.plan.samples() as f64,
+        epochs: setup.plan.schedule.total_epochs(),
         seconds: progress.seconds + started.elapsed().as_secs_f64(),
         command: setup.about.command.clone(),
-        seed: setup.config.train.seed,
+        seed: setup.plan.config.train.seed,
         data: setup.about.data.clone(),
         threads: rayon::current_num_threads(),
         version: setup.about.version.clone(),
@@ -296,9 +311,4 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     };
     setup.run.write_result(&result)?;
     Ok(result)
-}
-
-/// The coordinates of this epoch's randomness.
-fn key(setup: &Setup, state: &State, purpose: Purpose) -> Key {
-    Key { purpose, seed: setup.config.train.seed, round: state.progress.round, epoch: state.progress.epoch }
 }

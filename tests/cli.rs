@@ -370,6 +370,77 @@ fn data_check_says_what_is_there() {
     assert!(shown.contains("c/bad.png") && shown.contains("broken files"), "{shown}");
 }
 
+#[cfg(unix)]
+#[test]
+fn imagenet_100_is_made_by_links_and_read_through_them() {
+    let (dir, _) = place("");
+    let root = dir.path();
+    let classes: Vec<&str> = include_str!("../assets/imagenet100_classes.txt").lines().collect();
+    for (index, class) in classes.iter().chain(&["n99999999"]).enumerate() {
+        for (split, images) in [("train", 2), ("val", 1)] {
+            let folder = root.join("imagenet").join(split).join(class);
+            fs::create_dir_all(&folder).unwrap();
+            for image in 0..images {
+                picture(&folder.join(format!("{class}_{image}.JPEG")), 12, image, index as u32);
+            }
+        }
+    }
+    // Paths from where the user is must hold from elsewhere, too.
+    let made = pcp(&["data", "in100", "imagenet", "--out", "made/in100", "--json"]).current_dir(root).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = json(&String::from_utf8_lossy(&made.stdout));
+    assert_eq!(made, serde_json::json!({"classes": 100, "train": 200, "test": 100}));
+    let out = root.join("made/in100");
+    let out = out.to_str().unwrap();
+    let check = json(&succeed(&["data", "check", out, "--json"]));
+    assert_eq!((&check["train"], &check["test"]), (&Value::from(200), &Value::from(100)));
+    assert_eq!((check["classes"].as_array().unwrap().len(), &check["ignored"]), (100, &Value::from(0)));
+    assert_eq!(check["bad"], serde_json::json!([]));
+
+    let imagenet = root.join("imagenet");
+    let (imagenet, other) = (imagenet.to_str().unwrap(), root.join("other"));
+    assert!(fail(2, &["data", "in100", imagenet, "--out", out]).contains("new or empty"));
+    assert!(fail(2, &["data", "in100", imagenet]).contains("--out"));
+    let other = other.to_str().unwrap();
+    assert!(fail(2, &["data", "in100", "no/such", "--out", other]).contains("no/such"));
+    fs::remove_dir_all(root.join("imagenet/train").join(classes[3])).unwrap();
+    let said = fail(1, &["data", "in100", imagenet, "--out", other]);
+    assert!(said.contains("1 of the 200") && said.contains(classes[3]), "{said}");
+    assert!(!Path::new(other).exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn cub_200_is_made_by_links_and_read_through_them() {
+    let (dir, out) = place("cub200");
+    let cub = dir.path().join("CUB_200_2011");
+    let (mut images, mut split) = (String::new(), String::new());
+    for (id, name) in ["001.Crow/1.jpg", "001.Crow/2.jpg", "002.Gull/1.jpg", "002.Gull/2.jpg"].into_iter().enumerate() {
+        let path = cub.join("images").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        picture(&path, 12, 0, id as u32);
+        images += &format!("{} {name}\n", id + 1);
+        split += &format!("{} {}\n", id + 1, u8::from(id != 1));
+    }
+    fs::write(cub.join("images.txt"), images).unwrap();
+    fs::write(cub.join("train_test_split.txt"), &split).unwrap();
+    let (cub_path, out) = (cub.to_str().unwrap(), out.to_str().unwrap());
+    let shown = succeed(&["data", "cub200", cub_path, "--out", out]);
+    for word in ["made", "classes", "images to learn from   3", "images to test on      1"] {
+        assert!(shown.contains(word), "{word} is not in {shown}");
+    }
+    let check = json(&succeed(&["data", "check", out, "--json"]));
+    assert_eq!((&check["train"], &check["test"]), (&Value::from(3), &Value::from(1)));
+    assert_eq!(check["classes"][0], serde_json::json!({"name": "001.Crow", "train": 1, "test": 1}));
+
+    fs::remove_dir_all(out).unwrap();
+    fs::write(cub.join("train_test_split.txt"), split.replace("3 1", "3 one")).unwrap();
+    let said = fail(1, &["data", "cub200", cub_path, "--out", out, "--json"]);
+    assert!(said.contains("train_test_split.txt line 3") && said.contains("'one'"), "{said}");
+    assert!(!Path::new(out).exists());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing half");
+}
+
 #[test]
 fn benches_report_json() {
     let network = ["--width", "4", "--batch", "4", "--iters", "1", "--json"];
@@ -396,6 +467,8 @@ fn help_has_examples() {
         &["train", "--help"],
         &["eval", "knn", "--help"],
         &["data", "check", "--help"],
+        &["data", "in100", "--help"],
+        &["data", "cub200", "--help"],
         &["bench", "--help"],
     ] {
         assert!(succeed(args).contains("Examples:"), "{args:?}");

@@ -13,7 +13,7 @@ const ORDER: &[&[&str]] = &[
     &["npy", "tensors"],
     &["data", "resize", "config", "augment"],
     &["backbone", "memory", "schedule", "kmeans", "purify"],
-    &["loader", "objective"],
+    &["loader", "objective", "classifier", "pca"],
     &["method", "evaluate", "run"],
     &["train"],
     &["cli"],

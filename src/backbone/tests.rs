@@ -51,11 +51,15 @@ fn every_network_gives_unit_vectors_and_finite_gradients() {
     ] {
         let net = network(arch, width, size);
         let mut weights = net.init(3);
-        let out = net.embed(&weights, batch(2, size, 1));
-        assert_eq!((out.embedding.rows, out.embedding.dim, out.pooled.dim), (2, 128, net.pooled));
-        let length: f32 = out.embedding.row(1).iter().map(|x| x * x).sum();
+        let of = |tap| net.embed(&weights, &batch(2, size, 1), tap);
+        let (unit, raw, pooled) = (of(Tap::Unit), of(Tap::Raw), of(Tap::Pooled));
+        assert_eq!((unit.rows, unit.dim, raw.dim, pooled.dim), (2, 128, 128, net.pooled));
+        let scaled = raw.normalised();
+        assert!(unit.values.iter().zip(&scaled.values).all(|(u, r)| (u - r).abs() < 1e-6));
+        let length: f32 = unit.row(1).iter().map(|x| x * x).sum();
         assert!((length - 1.0).abs() < 1e-5, "{arch:?}: {length}");
-        let step = net.step(&weights, batch(4, size, 2), 2, dropout(&[0, 1]), |v| ((), vec![1.0; v.values.len()]));
+        let step =
+            net.step(&weights, batch(4, size, 2), 2, dropout(&[0, 1]), Tap::Unit, |v| ((), vec![1.0; v.values.len()]));
         assert_eq!(step.gradients.len(), weights.parameters.len());
         assert!(step.gradients.iter().all(|g| weights::to_vec(g.to_data()).iter().all(|x| x.is_finite())));
         weights.follow(&step.moments);
@@ -81,7 +85,7 @@ fn gradients_match_finite_differences() {
     let direction: Vec<f32> = batch(1, 16, 9).pixels[..512].to_vec();
     let loss = |weights: &Weights| {
         let direction = direction.clone();
-        let step = net.step(weights, batch(4, 16, 4), 2, dropout(&[0, 1]), |v| {
+        let step = net.step(weights, batch(4, 16, 4), 2, dropout(&[0, 1]), Tap::Unit, |v| {
             let value: f64 = v.values.iter().zip(&direction).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             (value, direction)
         });
@@ -116,11 +120,12 @@ fn batch_norm_follows_each_view_in_turn() {
     let two = batch(6, 16, 4);
     let half = two.pixels.len() / 2;
     let (one, other) = (two.pixels[..half].to_vec(), two.pixels[half..].to_vec());
-    let together = net.step(&weights, two, 2, dropout(&[0, 1, 2]), |v| ((), vec![0.0; v.values.len()]));
+    let together = net.step(&weights, two, 2, dropout(&[0, 1, 2]), Tap::Unit, |v| ((), vec![0.0; v.values.len()]));
     let mut expected = weights.clone();
     for pixels in [one, other] {
-        let step =
-            net.step(&weights, Batch { rows: 3, pixels }, 1, dropout(&[0, 1, 2]), |v| ((), vec![0.0; v.values.len()]));
+        let step = net.step(&weights, Batch { rows: 3, pixels }, 1, dropout(&[0, 1, 2]), Tap::Unit, |v| {
+            ((), vec![0.0; v.values.len()])
+        });
         expected.follow(&step.moments);
     }
     weights.follow(&together.moments);
@@ -137,7 +142,8 @@ fn dropout_masks_follow_the_image_not_its_place() {
     let weights = net.init(2);
     let embed = |ids: &[u64], pixels: Vec<f32>| {
         let rows = ids.len();
-        net.step(&weights, Batch { rows, pixels }, 1, dropout(ids), |v| ((), vec![0.0; v.values.len()])).embedding
+        net.step(&weights, Batch { rows, pixels }, 1, dropout(ids), Tap::Unit, |v| ((), vec![0.0; v.values.len()]))
+            .features
     };
     let b = batch(1, 80, 3).pixels;
     // The same picture three times: batch norm sees no difference, so the masks alone tell the rows apart.

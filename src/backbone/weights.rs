@@ -118,6 +118,12 @@ impl Weights {
         }
     }
 
+    /// Moves the parameters towards those of `other`: `keep` of the old, the rest of the other. Buffers stay.
+    pub fn drift(&mut self, other: &Weights, keep: f64) {
+        let pairs = self.parameters.iter_mut().zip(&other.parameters);
+        pairs.for_each(|(p, q)| *p = p.clone() * keep + q.clone() * (1.0 - keep));
+    }
+
     /// Whether every number is finite.
     pub fn is_finite(&self) -> bool {
         let finite = |v: &[f32]| v.iter().all(|x| x.is_finite());

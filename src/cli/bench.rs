@@ -5,7 +5,7 @@ mod input;
 use self::input::read_matrix;
 use super::table;
 use crate::augment::Augmenter;
-use crate::backbone::{Batch, DropoutKey, Network, Optimizer};
+use crate::backbone::{Batch, DropoutKey, Network, Optimizer, Tap};
 use crate::config::{Arch, Config, Form, Recipe};
 use crate::data::Image;
 use crate::error::{Error, Result, listed};
@@ -247,7 +247,7 @@ fn step(args: &Step, stop: &Stop) -> Result<()> {
                 started = Instant::now();
             }
             let dropout = DropoutKey { key, ids: ids.clone() };
-            let step = network.step(&weights, batch.clone(), 1, dropout, |v| {
+            let step = network.step(&weights, batch.clone(), 1, dropout, Tap::Unit, |v| {
                 let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, Form::Logsum);
                 (loss.each, loss.gradient)
             });
@@ -278,7 +278,7 @@ fn infer(args: &Infer, stop: &Stop) -> Result<()> {
             if i == 2 {
                 started = Instant::now();
             }
-            network.embed(&weights, batch.clone());
+            network.embed(&weights, &batch, Tap::Unit);
         }
         started.elapsed().as_secs_f64()
     })?;

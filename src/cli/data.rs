@@ -2,6 +2,7 @@
 
 use super::progress::bar;
 use super::table;
+use crate::data::derive::{self, Derived};
 use crate::data::{self, Load, Source};
 use crate::error::{Error, Result};
 use crate::work::Stop;
@@ -12,6 +13,10 @@ use std::path::PathBuf;
 pub enum Verb {
     /// Say what is there, how many, and what is broken
     Check(Check),
+    /// Make the paper's ImageNet-100 out of ImageNet, by links
+    In100(In100),
+    /// Make training and test folders out of CUB-200-2011, by links
+    Cub200(Cub200),
 }
 
 #[derive(Args)]
@@ -31,8 +36,76 @@ pub struct Check {
     json: bool,
 }
 
+#[derive(Args)]
+#[command(after_help = "\
+The images stay where they are: the new folder holds a link for every class.
+
+Examples:
+  pcp data in100 IMAGENET/ --out DATA/in100
+  pcp train DATA/in100 --preset in100")]
+pub struct In100 {
+    /// The folder of ImageNet (ILSVRC2012), with train/<wnid>/ and val/<wnid>/
+    imagenet: PathBuf,
+    #[command(flatten)]
+    made: Made,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+The images stay where they are: the new folder holds a link for every image, by the official split.
+
+Examples:
+  pcp data cub200 CUB_200_2011/ --out DATA/cub200
+  pcp train DATA/cub200 --preset cub200")]
+pub struct Cub200 {
+    /// The folder CUB_200_2011 of the release, with images.txt, train_test_split.txt and images/
+    cub: PathBuf,
+    #[command(flatten)]
+    made: Made,
+}
+
+#[derive(Args)]
+struct Made {
+    /// The folder to make; it must be new or empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Print the counts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
-    let Verb::Check(args) = verb;
+    match verb {
+        Verb::Check(args) => check(args, stop),
+        Verb::In100(In100 { imagenet, made }) => made.show(&derive::in100(&imagenet, &made.out, stop)?),
+        Verb::Cub200(Cub200 { cub, made }) => {
+            let bar = bar("linking", made.json);
+            let derived = derive::cub200(&cub, &made.out, stop, &|done, total| {
+                bar.set_length(total as u64);
+                bar.set_position(done as u64);
+            });
+            bar.finish_and_clear();
+            made.show(&derived?)
+        }
+    }
+}
+
+impl Made {
+    fn show(&self, derived: &Derived) -> Result<()> {
+        if self.json {
+            return super::print_json(derived);
+        }
+        let rows = [
+            ("made".to_string(), self.out.display().to_string()),
+            ("classes".into(), derived.classes.to_string()),
+            ("images to learn from".into(), derived.train.to_string()),
+            ("images to test on".into(), derived.test.to_string()),
+        ];
+        super::print(table::columns(&rows).trim_end())
+    }
+}
+
+fn check(args: Check, stop: &Stop) -> Result<()> {
     let load = Load { data_dir: args.data_dir, ..Load::new(Source::parse(&args.data)?) };
     let bar = bar("checking", args.json);
     let shown = bar.clone();

@@ -21,6 +21,8 @@ pub fn result(result: &RunResult) -> String {
     let best_at = result.best_epoch.map(|e| format!("  (epoch {e})")).unwrap_or_default();
     percent("kNN of the trained network, best", result.knn_best, best_at);
     percent("kNN of the trained network, last", result.knn_last, String::new());
+    percent("the same on pooled features", result.knn_pooled, String::new());
+    percent("classifier on the test images", result.classifier, String::new());
     rows.push(("clusters".into(), result.clusters.to_string()));
     rows.push(("share of images kept in them".into(), format!("{:.0} %", result.kept * 100.0)));
     rows.push(("images, epochs".into(), format!("{}, {}", result.images, result.epochs)));

@@ -25,10 +25,11 @@ Examples:
   pcp train PHOTOS/ --out runs/photos                        a folder; class folders give labels for the kNN probe
   pcp train cifar10 --data-dir DATA --epochs 200             the paper's setting
   pcp train cifar10 --data-dir DATA --limit 10000 --width 16 --epochs 40 --clusters 200
-  pcp train PHOTOS/ --preset pcp-nowarm --set train.lr=0.01  another system, any setting
+  pcp train PHOTOS/ --preset moco --set moco.queue=4096      another system, any setting
   pcp train --resume runs/photos                             go on where it was stopped
 
-Presets: pcp (default), pcp-nowarm, pcp-paper, pcp-release; data: bundled, folder, cifar10, cifar100, in100, cub200.
+Systems (--preset): pcp (default), pcp-nowarm, pcp-paper, pcp-release, pc, pc-cpr, dc, ir, is, and, and-oneoff, la,
+deepcluster, moco, moco2, supervised, random. Data: bundled, folder, cifar10, cifar100, in100, cub200.
 Every setting and its value is in the run folder's config.toml."
 )]
 pub struct Args {
@@ -265,7 +266,7 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
     setup.warn_of_origin(VERSION, REVISION, &super::bench::cpu());
     let state = setup.restore()?;
     let p = &state.progress;
-    progress.say(&format!("going on {}", p.place(setup.config.train.rounds)));
+    progress.say(&format!("going on {}", p.place(setup.plan.config.train.rounds)));
     progress.resumed_at(p.metrics_lines as u32);
     Ok(Some((setup, state, progress)))
 }
@@ -289,7 +290,7 @@ fn prepare(
 
 /// Says what the run will do.
 fn plan(setup: &Setup, progress: &Progress) {
-    let (config, data, network) = (&setup.config, &setup.dataset, &setup.network);
+    let (config, data, network) = (&setup.plan.config, &setup.plan.dataset, &setup.network);
     let count = |labels: &Option<data::Labels>| labels.as_ref().map(|l| l.classes.len());
     let test = data.test.as_ref().map(|t| format!(", {} to test on", t.images.len())).unwrap_or_default();
     let classes = count(&data.train.labels).map(|n| format!(", {n} classes (for evaluation only)")).unwrap_or_default();
@@ -301,14 +302,12 @@ fn plan(setup: &Setup, progress: &Progress) {
         network.size,
         network.parameter_count() as f64 / 1e6
     ));
-    let warmup = setup.schedule.warmup_end().map_or("no warm-up".into(), |end| format!("warm-up to epoch {end}"));
+    progress.say(&format!("system    {}: {}", setup.about.system(), setup.method.describe(&setup.plan)));
     progress.say(&format!(
-        "schedule  {} x {} epochs of {} steps; K from {} to {}; {warmup}; seed {}",
+        "schedule  {} x {} epochs of {} steps; seed {}",
         config.train.rounds,
         config.train.epochs,
         data.train.images.len().div_ceil(config.train.batch),
-        setup.schedule.clusters(0, 0),
-        setup.schedule.floor,
         config.train.seed
     ));
     let memory = setup.memory();

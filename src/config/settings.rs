@@ -1,5 +1,6 @@
 //! The settings themselves. Shares of the epochs are fractions of one round's length T.
 
+use super::systems::{And, DeepCluster, La, Method, Moco};
 use serde::{Deserialize, Serialize};
 
 /// A value, or `"auto"`: what fits the data.
@@ -51,6 +52,16 @@ pub struct Config {
     pub purify: PurifySettings,
     /// The losses and the memory bank.
     pub objective: Objective,
+    /// Which system trains.
+    pub method: Method,
+    /// What is AND's own.
+    pub and: And,
+    /// What is LA's own.
+    pub la: La,
+    /// What is DeepCluster's own.
+    pub deepcluster: DeepCluster,
+    /// What is MoCo's own.
+    pub moco: Moco,
     /// The kNN probe.
     pub evaluate: Evaluate,
     /// What the run folder keeps.
@@ -97,10 +108,24 @@ impl Default for Data {
     }
 }
 
-/// The training view: a random resized crop, colour jitter, grey and a flip. The defaults are the paper's.
+/// How a training view is cut out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Crop {
+    /// A crop of random area and aspect, resized.
+    Resized,
+    /// The clean view, moved by up to `pad` of its side, black where it leaves the image.
+    Padded,
+}
+
+/// The training view: a random resized crop, colour jitter, grey, blur and a flip. The defaults are the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recipe {
+    /// How it is cut out.
+    pub crop: Crop,
+    /// Share of the side by which a `padded` crop moves at the most.
+    pub pad: f64,
     /// Share of the image's area that a crop covers, from and to.
     pub scale: [f64; 2],
     /// Width by height of a crop, from and to, drawn log-uniformly.
@@ -117,6 +142,10 @@ pub struct Recipe {
     pub jitter_probability: f64,
     /// Probability of losing all colour.
     pub grey: f64,
+    /// Probability of a Gaussian blur.
+    pub blur: f64,
+    /// Its standard deviation in pixels, from and to.
+    pub blur_sigma: [f64; 2],
     /// Probability of a left-right flip.
     pub flip: f64,
 }
@@ -124,6 +153,8 @@ pub struct Recipe {
 impl Default for Recipe {
     fn default() -> Self {
         Recipe {
+            crop: Crop::Resized,
+            pad: 0.125,
             scale: [0.2, 1.0],
             ratio: [3.0 / 4.0, 4.0 / 3.0],
             brightness: 0.4,
@@ -132,6 +163,8 @@ impl Default for Recipe {
             hue: 0.4,
             jitter_probability: 1.0,
             grey: 0.2,
+            blur: 0.0,
+            blur_sigma: [0.1, 2.0],
             flip: 0.5,
         }
     }
@@ -161,6 +194,16 @@ pub enum Stem {
     Large,
 }
 
+/// What makes the embedding of the pooled features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Head {
+    /// One layer.
+    Linear,
+    /// Two layers with a ReLU between them, the first as wide as the pooled features.
+    Mlp,
+}
+
 /// The network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -173,11 +216,13 @@ pub struct Network {
     pub embedding: usize,
     /// How a ResNet begins.
     pub stem: Stem,
+    /// What makes the embedding.
+    pub head: Head,
 }
 
 impl Default for Network {
     fn default() -> Self {
-        Network { arch: Arch::Resnet18, width: 64, embedding: 128, stem: Stem::Auto }
+        Network { arch: Arch::Resnet18, width: 64, embedding: 128, stem: Stem::Auto, head: Head::Linear }
     }
 }
 
@@ -197,7 +242,7 @@ pub enum LrSchedule {
 pub struct Train {
     /// Everything random follows from it.
     pub seed: u64,
-    /// Rounds; each is `epochs` long.
+    /// Rounds; each is `epochs` long. 0 trains nothing and leaves the network as it begins.
     pub rounds: u32,
     /// Epochs per round, T.
     pub epochs: u32,
@@ -250,7 +295,7 @@ pub enum ClusterFeatures {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSettings {
-    /// The floor N_c. Auto: a fiftieth of the images, at least 2.
+    /// The floor N_c. Auto: a fiftieth of the images (a fortieth for LA), at least 2.
     pub floor: Auto<usize>,
     /// Whether K_t falls from N to the floor (Eq. 1); otherwise it is the floor from the start.
     pub progressive: bool,
@@ -348,7 +393,7 @@ pub enum Form {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Objective {
-    /// Temperature of Eq. 3 and of the warm-up loss.
+    /// Temperature of Eq. 3, of the warm-up loss, and of every other contrastive loss.
     pub tau: f64,
     /// Form of the cluster loss.
     pub form: Form,

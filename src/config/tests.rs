@@ -100,7 +100,7 @@ fn an_assignment_needs_a_value_and_a_section_no_value() {
 fn a_broken_preset_file_names_the_line() {
     let e = Layer::parse("mine.toml".into(), "[train]\nlr = 0.1\nlr = = 3\n").unwrap_err();
     assert!(e.message.contains("mine.toml, line 3"), "{e:?}");
-    assert!(preset("pcq").unwrap_err().hint.contains("did you mean pcp?"));
+    assert!(preset("mocco").unwrap_err().hint.contains("did you mean moco?"));
     assert!(preset("missing.toml").unwrap_err().message.contains("missing.toml"));
 }
 

@@ -89,6 +89,13 @@ impl Listing {
     }
 }
 
+/// How many images there are below `dir`.
+pub(super) fn count(dir: &Path) -> Result<usize> {
+    let mut listing = Listing::default();
+    listing.walk(dir, b"", &mut Vec::new())?;
+    Ok(listing.images.len())
+}
+
 /// Whether a file's name is that of an image.
 pub(super) fn is_image_name(path: &Path) -> bool {
     path.extension().is_some_and(|found| EXTENSIONS.iter().any(|e| found.eq_ignore_ascii_case(e)))

@@ -1,87 +1,109 @@
 //! Progressive Cluster Purification (Algorithm 1): cluster, purify, then learn from the positive sets that are left.
 
-use crate::config::{Config, Objective};
+use super::{At, BatchLoss, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task};
+use crate::backbone::{Step, Tap};
+use crate::config::Objective;
 use crate::error::Result;
 use crate::features::Features;
 use crate::kmeans::{Clusters, KMeans, kmeans};
-use crate::memory::Bank;
 use crate::objective::{bank_loss, spreading_loss};
 use crate::purify::{History, Positives, Purified, Rules, Status, Votes, purify};
-use crate::schedule::Schedule;
 
-/// What one epoch learns from.
-#[derive(Clone, Debug)]
-pub struct Supervision {
-    /// K_t.
-    pub clusters: usize,
-    /// Raw cluster of every sample; `None` when every sample is its own instance.
-    pub labels: Option<Vec<u32>>,
-    /// What purification made of them.
-    pub purified: Purified,
-    /// Centroids, where there are clusters: the next epoch may start from them.
-    pub centroids: Option<Features>,
-}
+/// PCP and, by its settings, its ablations (PC, PC + CP_r) and the paper's DC. Its positives are what purification leaves of
+/// the clusters; its loss is Eq. 6, mixed with IS in the warm-up.
+pub struct Pcp;
 
-/// What earlier epochs left.
-#[derive(Clone, Copy, Debug)]
-pub struct Past<'a> {
-    /// Clusterings that vote.
-    pub history: &'a History,
-    /// Centroids to start from, when warm starts are on.
-    pub centroids: Option<&'a Features>,
-}
-
-/// Clusters `features` into K_t and purifies: steps (b) to (d) of the loop.
-pub fn supervise(
-    config: &Config,
-    schedule: &Schedule,
-    features: &Features,
-    ids: &[u64],
-    past: Past,
-    (round, epoch): (u32, u32),
-    on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-) -> Result<Supervision> {
-    let history = past.history;
-    let clusters = schedule.clusters(round, epoch);
-    if schedule.all_instances(clusters) {
-        let n = ids.len();
-        let purified = Purified {
-            positives: Positives::instances(n),
-            status: vec![Status::Instance; n],
-            distance: vec![0.0; n],
-            vote: vec![f32::NAN; n],
-        };
-        return Ok(Supervision { clusters, labels: None, purified, centroids: None });
+impl Method for Pcp {
+    fn describe(&self, plan: &Plan) -> String {
+        let warmup = plan.schedule.warmup_end().map_or("no warm-up".into(), |end| format!("warm-up to epoch {end}"));
+        format!("K from {} to {}; {warmup}", plan.schedule.clusters(0, 0), plan.schedule.floor)
     }
-    // Centroids of another K are no start.
-    let start = past.centroids.filter(|c| c.rows == clusters);
-    let Clusters { assignment: labels, centroids, .. } =
-        cluster(config, features, ids, clusters, start, (round, epoch), on_iteration)?;
-    let rules = rules(config, schedule, history, (round, epoch));
-    let purified = purify(features, &labels, clusters, &rules, history);
-    Ok(Supervision { clusters, labels: Some(labels), purified, centroids: Some(centroids) })
+
+    fn look(&self, plan: &Plan, (round, epoch): At) -> Option<Look> {
+        let alone = plan.schedule.all_instances(plan.schedule.clusters(round, epoch));
+        (!alone).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
+    }
+
+    /// Clusters `features` into K_t and purifies: steps (b) to (d) of the loop.
+    fn supervise(
+        &self,
+        plan: &Plan,
+        at: At,
+        features: &Features,
+        _memory: &Memory,
+        past: Past,
+        on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Supervision> {
+        let clusters = plan.schedule.clusters(at.0, at.1);
+        if plan.schedule.all_instances(clusters) {
+            let n = plan.samples();
+            let purified = Purified {
+                positives: Positives::instances(n),
+                status: vec![Status::Instance; n],
+                distance: vec![0.0; n],
+                vote: vec![f32::NAN; n],
+            };
+            return Ok(Supervision { clusters, purified: Some(purified), ..Supervision::default() });
+        }
+        // Centroids of another K are no start.
+        let start = past.centroids.filter(|c| c.rows == clusters);
+        let Clusters { assignment: labels, centroids, .. } =
+            best_cluster(plan, features, clusters, start, at, on_iteration)?;
+        let purified = purify(features, &labels, clusters, &rules(plan, past.history, at), past.history);
+        Ok(Supervision {
+            clusters,
+            labels: Some(labels),
+            purified: Some(purified),
+            centroids: Some(centroids),
+            ..Supervision::default()
+        })
+    }
+
+    fn views(&self, plan: &Plan, (round, epoch): At) -> usize {
+        let warmup = plan.schedule.warmup_weight(round, epoch).is_some();
+        if warmup || plan.config.objective.bank_views == 2 { 2 } else { 1 }
+    }
+
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+        let views = self.views(plan, task.at);
+        let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
+        let Task { network, weights, batch, rows, dropout, .. } = task;
+        network.step(weights, batch, views, dropout, Tap::Unit, |v| {
+            let (loss, gradient) = loss(v, rows, memory, &lesson.positives, &plan.config.objective, warmup);
+            (Outcome { loss, ..Outcome::default() }, gradient)
+        })
+    }
+}
+
+/// k-means, as the settings have it; runs differ by their number alone.
+pub(super) fn cluster(
+    plan: &Plan,
+    features: &Features,
+    k: usize,
+    start: Option<&Features>,
+    (round, epoch): At,
+    run: u32,
+    on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Clusters> {
+    let c = &plan.config.clusters;
+    let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical, start };
+    // Runs differ by the seed's high bits, which nobody sets by hand.
+    let seed = plan.config.train.seed ^ (u64::from(run) << 48);
+    kmeans(features, plan.ids(), &settings, seed, round, epoch, on_iteration)
 }
 
 /// k-means, several times where the settings ask for it; the least objective counts. Only the first run is given `start`.
-fn cluster(
-    config: &Config,
+fn best_cluster(
+    plan: &Plan,
     features: &Features,
-    ids: &[u64],
     k: usize,
-    mut start: Option<&Features>,
-    (round, epoch): (u32, u32),
+    start: Option<&Features>,
+    at: At,
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Clusters> {
-    let c = &config.clusters;
-    let mut run = |run: u32| {
-        let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical, start: start.take() };
-        // Runs differ by the seed's high bits, which nobody sets by hand.
-        let seed = config.train.seed ^ (u64::from(run) << 48);
-        kmeans(features, ids, &settings, seed, round, epoch, on_iteration)
-    };
-    let mut best = run(0)?;
-    for i in 1..c.runs {
-        let found = run(i)?;
+    let mut best = cluster(plan, features, k, start, at, 0, on_iteration)?;
+    for run in 1..plan.config.clusters.runs {
+        let found = cluster(plan, features, k, None, at, run, on_iteration)?;
         if found.objective < best.objective {
             best = found;
         }
@@ -90,8 +112,8 @@ fn cluster(
 }
 
 /// How this epoch purifies.
-fn rules(config: &Config, schedule: &Schedule, history: &History, (round, epoch): (u32, u32)) -> Rules {
-    let p = &config.purify;
+fn rules(plan: &Plan, history: &History, (round, epoch): At) -> Rules {
+    let (p, schedule) = (&plan.config.purify, &plan.schedule);
     let votes = Votes { alpha: p.alpha, lower: p.lower, upper: schedule.upper };
     Rules {
         gamma: schedule.filters(round, epoch).then_some(p.gamma),
@@ -101,37 +123,20 @@ fn rules(config: &Config, schedule: &Schedule, history: &History, (round, epoch)
     }
 }
 
-/// Clusters and purifies the finished network's clean features: K = N_c, and the votes of the last epochs.
+/// Clusters and purifies the finished network's clean features: K = N_c, and the votes of the last epochs. Whatever the
+/// system: its clusters are what users take away.
 pub fn final_clusters(
-    config: &Config,
-    schedule: &Schedule,
+    plan: &Plan,
     features: &Features,
-    ids: &[u64],
     history: &History,
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<(Vec<u32>, Purified)> {
-    let (round, epoch) = (config.train.rounds, 0);
-    let labels = cluster(config, features, ids, schedule.floor, None, (round, epoch), on_iteration)?.assignment;
-    let last = (config.train.rounds - 1, config.train.epochs - 1);
-    let votes = rules(config, schedule, history, last).votes;
-    let rules = Rules { gamma: Some(config.purify.gamma), whole_up_to: 0, votes, stop_at_first_single: false };
-    let purified = purify(features, &labels, schedule.floor, &rules, history);
+    let (t, floor) = (&plan.config.train, plan.schedule.floor);
+    let labels = best_cluster(plan, features, floor, None, (t.rounds, 0), on_iteration)?.assignment;
+    let votes = rules(plan, history, (t.rounds.saturating_sub(1), t.epochs - 1)).votes;
+    let rules = Rules { gamma: Some(plan.config.purify.gamma), whole_up_to: 0, votes, stop_at_first_single: false };
+    let purified = purify(features, &labels, floor, &rules, history);
     Ok((labels, purified))
-}
-
-/// The losses of a batch, as sums over samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct BatchLoss {
-    /// Samples.
-    pub samples: usize,
-    /// Of the total loss.
-    pub total: f64,
-    /// Of the bank loss over instances, and how many they are.
-    pub instance: (f64, usize),
-    /// Of the bank loss over samples with positives, and how many they are.
-    pub cluster: (f64, usize),
-    /// Of the warm-up loss.
-    pub spreading: Option<f64>,
 }
 
 /// `w L_IS + (1 - w) L_pcp` during the warm-up, `L_pcp` otherwise, with the gradient of the mean by the embeddings `v`:
@@ -139,11 +144,12 @@ pub struct BatchLoss {
 pub fn loss(
     v: &Features,
     samples: &[usize],
-    bank: &Bank,
+    memory: &Memory,
     positives: &Positives,
     objective: &Objective,
     warmup: Option<f64>,
 ) -> (BatchLoss, Vec<f32>) {
+    let Some(bank) = &memory.bank else { return (BatchLoss::default(), vec![0.0; v.values.len()]) };
     let b = samples.len();
     let tau = objective.tau as f32;
     let w = warmup.unwrap_or(0.0);
@@ -180,6 +186,12 @@ pub fn loss(
 mod tests {
     use super::*;
     use crate::config::Form;
+    use crate::memory::Bank;
+    use std::sync::Arc;
+
+    fn memory(bank: Bank) -> Memory {
+        Memory { bank: Some(Arc::new(bank)), ..Memory::default() }
+    }
 
     fn close(a: f64, b: f64) {
         assert!((a - b).abs() < 2e-6, "{a} is not {b}");
@@ -190,7 +202,7 @@ mod tests {
     fn the_warmup_mixes_the_two_losses() {
         let unit = |rows: &[[f32; 3]]| Features::new(3, rows.concat()).normalised();
         let bank = unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.8, 0.0, 0.4], [0.0, 0.0, 1.0]]);
-        let bank = Bank { rows: bank, momentum: 0.5 };
+        let bank = memory(Bank { rows: bank, momentum: 0.5 });
         let positives = Positives::from_sets(5, [vec![0, 2, 3]]);
         let objective = Objective { form: Form::Logsum, ..Objective::default() };
         let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0], [0.9, 0.2, 0.1], [0.0, 0.9, 0.1]]);
@@ -209,7 +221,7 @@ mod tests {
 
     #[test]
     fn both_views_may_take_the_bank_loss() {
-        let bank = Bank::new(&[0, 1, 2], 4, 0.5, 1);
+        let bank = memory(Bank::new(&[0, 1, 2], 4, 0.5, 1));
         let v = Features::new(4, (0..8).map(|i| (i as f32).sin()).collect()).normalised();
         let objective = Objective { bank_views: 2, ..Objective::default() };
         let positives = Positives::instances(3);

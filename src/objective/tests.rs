@@ -152,3 +152,78 @@ fn spreading_of_one_sample_is_zero_and_of_equal_rows_finite() {
     let (loss, gradient) = spreading_loss(&Features::new(3, vec![]), 0.1);
     assert!(loss == 0.0 && gradient.is_empty());
 }
+
+/// MoCo's logits in the plainest words: [q.k+, q.queue] / tau, the first is right.
+fn slow_key_loss(q: &Features, keys: &Features, queue: &Features, tau: f64) -> f64 {
+    let product = |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
+    let each = (0..q.rows).map(|r| {
+        let mut logits = vec![product(q.row(r), keys.row(r)) / tau];
+        logits.extend((0..queue.rows).map(|j| product(q.row(r), queue.row(j)) / tau));
+        logits.iter().map(|l| l.exp()).sum::<f64>().ln() - logits[0]
+    });
+    each.sum::<f64>() / q.rows as f64
+}
+
+#[test]
+fn key_loss_matches_its_slow_twin_and_finite_differences() {
+    let (q, keys, queue) = (random(3, 5, 1), random(3, 5, 2), random(700, 5, 3));
+    let fast = key_loss(&q, &keys, &queue, 0.07);
+    close(fast.each.iter().sum::<f64>() / 3.0, slow_key_loss(&q, &keys, &queue, 0.07), 1e-5);
+    let slow = |q: &Features| slow_key_loss(q, &keys, &queue, 0.07);
+    finite_differences(&q, &fast.gradient, &slow);
+}
+
+fn finite_differences(v: &Features, gradient: &[f32], loss: &dyn Fn(&Features) -> f64) {
+    let h = 1e-3;
+    for at in 0..v.values.len() {
+        let moved = |by: f32| {
+            let mut w = v.clone();
+            w.values[at] += by;
+            loss(&w)
+        };
+        close(f64::from(gradient[at]), (moved(h) - moved(-h)) / (2.0 * f64::from(h)), 2e-3);
+    }
+}
+
+/// LA's sets and loss in the plainest words.
+fn slow_local_loss(v: &Features, samples: &[usize], bank: &Features, clusterings: &[Vec<u32>], b: usize) -> f64 {
+    let tau = 0.07;
+    let each = samples.iter().enumerate().map(|(r, &own)| {
+        let logit = |j: usize| -> f64 {
+            bank.row(j).iter().zip(v.row(r)).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() / tau
+        };
+        let mut others: Vec<usize> = (0..bank.rows).filter(|j| *j != own).collect();
+        others.sort_by(|x, y| logit(*y).total_cmp(&logit(*x)));
+        let background: Vec<usize> = std::iter::once(own).chain(others.into_iter().take(b - 1)).collect();
+        let close = |j: &&usize| **j == own || clusterings.iter().any(|c| c[**j] == c[own]);
+        let sum = |set: Vec<&usize>| set.iter().map(|j| logit(**j).exp()).sum::<f64>();
+        let (within, all) = (sum(background.iter().filter(close).collect()), sum(background.iter().collect()));
+        -(within / all).ln()
+    });
+    each.sum::<f64>() / samples.len() as f64
+}
+
+#[test]
+fn local_loss_matches_its_slow_twin_and_finite_differences() {
+    let bank = random(60, 6, 4);
+    let samples: Vec<usize> = (0..11).map(|i| i * 5).collect();
+    let v = random(samples.len(), 6, 5);
+    let clusterings: Vec<Vec<u32>> = (1..4u32).map(|h| (0..60).map(|i| (i * 7 + h) % (3 + h)).collect()).collect();
+    for background in [60, 20, 1000] {
+        let slow = |v: &Features| slow_local_loss(v, &samples, &bank, &clusterings, background);
+        let fast = local_loss(&v, &samples, &bank, &clusterings, background, 0.07);
+        close(fast.each.iter().sum::<f64>() / 11.0, slow(&v), 1e-5);
+        if background >= 60 {
+            finite_differences(&v, &fast.gradient, &slow); // a smaller background jumps when a neighbour enters
+        }
+    }
+}
+
+/// A background of one is the sample itself: it is found for certain.
+#[test]
+fn local_loss_of_the_sample_alone_is_zero() {
+    let bank = random(9, 4, 6);
+    let found = local_loss(&random(1, 4, 7), &[3], &bank, &[vec![0; 9]], 1, 0.07);
+    close(found.each[0], 0.0, 1e-9);
+    assert!(found.gradient.iter().all(|g| g.abs() < 1e-9));
+}

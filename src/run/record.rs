@@ -45,6 +45,9 @@ pub struct EpochRecord {
     pub churn: Option<f64>,
     /// kNN accuracy in percent, when probed.
     pub knn: Option<f64>,
+    /// The classifier's accuracy in percent, where the system learns by labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classifier: Option<f64>,
 }
 
 /// `result.json`.
@@ -58,6 +61,12 @@ pub struct RunResult {
     pub knn_best: Option<f64>,
     /// kNN at the last epoch.
     pub knn_last: Option<f64>,
+    /// kNN of the pooled features at the last epoch.
+    #[serde(default)]
+    pub knn_pooled: Option<f64>,
+    /// The classifier's accuracy at the last epoch, where the system learns by labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classifier: Option<f64>,
     /// The epoch of `knn_best`, counted from 1 over all rounds.
     pub best_epoch: Option<u32>,
     /// How the kNN was measured.

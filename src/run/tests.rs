@@ -25,6 +25,7 @@ fn record(epoch: u32) -> EpochRecord {
         images_per_second: 10.0,
         churn: None,
         knn: None,
+        classifier: None,
     }
 }
 

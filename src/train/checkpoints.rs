@@ -24,7 +24,7 @@ impl<'a> Checkpoints<'a> {
 
     /// Saves within an epoch, every `save_minutes`.
     pub fn save_if_due(&self, state: &State) -> Result<()> {
-        let pause = Duration::from_secs_f64(self.setup.config.run.save_minutes * 60.0);
+        let pause = Duration::from_secs_f64(self.setup.plan.config.run.save_minutes * 60.0);
         if self.saved.get().elapsed() < pause { Ok(()) } else { self.save(state) }
     }
 
@@ -64,7 +64,7 @@ pub fn restore(setup: &Setup) -> Result<State> {
     setup.run.remove_unfinished();
     let mut damaged = Vec::new();
     for path in list(&setup.run)?.into_iter().rev() {
-        match State::load(&setup.network, &setup.config, &path) {
+        match State::load(&setup.network, &setup.plan, &path) {
             Ok(state) => {
                 for (path, what) in damaged {
                     setup.warn(Warning::DamagedCheckpoint { what });
@@ -83,7 +83,7 @@ pub fn restore(setup: &Setup) -> Result<State> {
         ));
     }
     setup.run.cut_metrics(0)?;
-    Ok(State::new(&setup.network, &setup.config, setup.dataset.train.images.ids()))
+    Ok(setup.begin())
 }
 
 /// A damaged file stays for whoever wants to look at it, under a name that is not read again.

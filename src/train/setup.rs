@@ -3,13 +3,15 @@
 use super::checkpoints;
 use super::{Observer, Phase, Progress, State};
 use crate::augment::Augmenter;
-use crate::backbone::{Named, Network, Weights};
-use crate::config::{self, Arch, Auto, Config, FeatureKind};
+use crate::backbone::{Named, Network, Tap, Weights};
+use crate::config::{self, Arch, Auto, Config, FeatureKind, System};
 use crate::data::{self, Dataset};
 use crate::error::{Error, Result};
 use crate::evaluate::Probe;
+use crate::evaluate::knn::accuracy;
 use crate::features::Features;
 use crate::loader::{Loader, Part, View};
+use crate::method::{self, Method, Plan};
 use crate::run::{About, RunFolder, Warning};
 use crate::schedule::{Schedule, probe_interval};
 use crate::tensors::{Array, Tensors};
@@ -21,13 +23,11 @@ use std::sync::Arc;
 
 /// A run, ready to train.
 pub struct Setup {
-    /// The settings, resolved.
-    pub config: Config,
-    /// What happens when.
-    pub schedule: Schedule,
-    /// The images.
-    pub dataset: Arc<Dataset>,
-    /// Views of them.
+    /// Settings, schedule and images.
+    pub plan: Arc<Plan>,
+    /// The system.
+    pub method: &'static dyn Method,
+    /// Views of the images.
     pub loader: Loader,
     /// The network.
     pub network: Arc<Network>,
@@ -91,6 +91,7 @@ pub fn load_request(config: &Config) -> Result<data::Load> {
 /// `config` with every `"auto"` replaced by what fits `dataset`.
 pub fn resolve(mut config: Config, dataset: &Dataset) -> Result<Config> {
     let schedule = Schedule::new(&config, dataset.train.images.len())?;
+    method::of(config.method.system).check(dataset)?;
     let side = image_side(&config);
     Network::new(&config.network, side)?;
     let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
@@ -125,26 +126,29 @@ impl Setup {
         let network = Arc::new(Network::new(&config.network, size)?);
         let loader = Loader::new(dataset.clone(), augmenter(&config));
         let probe = Probe::new(dataset.clone(), loader.clone(), &config);
-        Ok(Setup { config, schedule, dataset, loader, network, probe, run, about, stop, observer })
+        let method = method::of(config.method.system);
+        let plan = Arc::new(Plan { config, schedule, dataset });
+        Ok(Setup { plan, method, loader, network, probe, run, about, stop, observer })
     }
 
     /// Says what is unusual about this run before it begins.
     pub fn warn_beforehand(&self) {
-        let images = self.dataset.train.images.len();
-        let batch = self.config.train.batch;
-        if !self.dataset.bad.is_empty() {
-            self.warn(Warning::BadFiles { count: self.dataset.bad.len() });
+        let images = self.plan.samples();
+        let batch = self.plan.config.train.batch;
+        if !self.plan.dataset.bad.is_empty() {
+            self.warn(Warning::BadFiles { count: self.plan.dataset.bad.len() });
         }
         if images < batch {
             self.warn(Warning::FewerThanBatch { images, batch });
         }
-        if self.schedule.all_instances(self.schedule.floor) {
+        let clusters = self.plan.config.method.system == System::Pcp;
+        if clusters && self.plan.schedule.all_instances(self.plan.schedule.floor) {
             self.warn(Warning::NothingToCluster);
         }
         if let Some(probe) = &self.probe
-            && probe.available() < self.config.evaluate.k
+            && probe.available() < self.plan.config.evaluate.k
         {
-            self.warn(Warning::FewerThanK { images: probe.available(), k: self.config.evaluate.k });
+            self.warn(Warning::FewerThanK { images: probe.available(), k: self.plan.config.evaluate.k });
         }
     }
 
@@ -165,16 +169,15 @@ impl Setup {
 
     /// Bytes that the run will hold: images, bank with features, network with one step.
     pub fn memory(&self) -> [f64; 3] {
-        let images = &self.dataset.train.images;
-        let pixels = images.bytes() + self.dataset.test.as_ref().map_or(0, |t| t.images.bytes());
+        let images = &self.plan.dataset.train.images;
+        let pixels = images.bytes() + self.plan.dataset.test.as_ref().map_or(0, |t| t.images.bytes());
         // Bank, features, and the embeddings of a probe.
-        let vectors = 3 * images.len() * self.config.network.embedding * 4;
-        let views =
-            if self.config.objective.warmup_rounds > 0 || self.config.objective.bank_views == 2 { 2 } else { 1 };
+        let vectors = 3 * images.len() * self.plan.config.network.embedding * 4;
+        let views = self.method.views(&self.plan, (0, 0));
         // Weights, gradients and momentum. A step peaks at about five times the outputs of its convolutions (as measured):
         // what they give, what batch norm makes of it, gradients of both, and room to work in.
         let weights = 3 * self.network.parameter_count() * 4;
-        let step = 5 * self.network.map_floats() * self.config.train.batch.min(images.len()) * views * 4;
+        let step = 5 * self.network.map_floats() * self.plan.config.train.batch.min(images.len()) * views * 4;
         [pixels as f64, vectors as f64, (weights + step) as f64]
     }
 
@@ -185,7 +188,7 @@ impl Setup {
 
     /// The beginning.
     pub fn begin(&self) -> State {
-        State::new(&self.network, &self.config, self.dataset.train.images.ids())
+        State::new(&self.network, self.method, &self.plan)
     }
 
     pub(super) fn warn(&self, warning: Warning) {
@@ -194,19 +197,38 @@ impl Setup {
     }
 
     pub(super) fn sgd(&self, epoch: u32) -> kernels::Sgd {
-        let t = &self.config.train;
+        let t = &self.plan.config.train;
         kernels::Sgd {
-            lr: self.schedule.lr(epoch),
+            lr: self.plan.schedule.lr(epoch),
             momentum: t.momentum as f32,
             decay: t.weight_decay as f32,
             nesterov: t.nesterov,
         }
     }
 
-    /// Embeddings of all training images.
-    pub(super) fn embed(&self, weights: &Weights, view: View) -> Result<Features> {
-        let kind = FeatureKind::Embedding;
-        self.loader.embed(&self.network, weights, Part::Train, view, kind, &self.stop, &|n| self.observer.advance(n))
+    /// Assignments that one epoch's clustering makes.
+    pub(super) fn clustering_steps(&self) -> usize {
+        let c = &self.plan.config.clusters;
+        c.iterations * c.runs as usize
+    }
+
+    /// Features of all training images.
+    pub(super) fn embed(&self, weights: &Weights, view: View, tap: Tap) -> Result<Features> {
+        self.loader.embed(&self.network, weights, Part::Train, view, tap, &self.stop, &|n| self.observer.advance(n))
+    }
+
+    /// Accuracy of the classifier on the test images in percent, when the system learns by labels and there are any.
+    pub(super) fn classify(&self, state: &State) -> Result<Option<f64>> {
+        let test = self.plan.dataset.test.as_ref().and_then(|test| test.labels.as_ref());
+        let supervised = self.plan.config.method.system == System::Supervised;
+        let (Some(classifier), Some(truth), true) = (&state.memory.classifier, test, supervised) else {
+            return Ok(None);
+        };
+        self.observer.phase(Phase::Probe, truth.of.len());
+        let done = |n| self.observer.advance(n);
+        let (view, tap) = (View::Clean, Tap::Pooled);
+        let features = self.loader.embed(&self.network, &state.weights, Part::Test, view, tap, &self.stop, &done)?;
+        Ok(Some(accuracy(&classifier.predict(&features), &truth.of)))
     }
 
     /// kNN accuracy of `weights`, when there are labels.
@@ -216,24 +238,39 @@ impl Setup {
         probe.network(&self.network, weights, &self.stop, &|n| self.observer.advance(n)).map(Some)
     }
 
+    /// kNN accuracy of the pooled features of `weights`, when there are labels.
+    pub(super) fn probe_pooled(&self, weights: &Weights) -> Result<Option<f64>> {
+        let Some(probe) = &self.probe else { return Ok(None) };
+        self.observer.phase(Phase::Probe, probe.images());
+        let pooled = probe.with_features(FeatureKind::Pooled);
+        pooled.network(&self.network, weights, &self.stop, &|n| self.observer.advance(n)).map(Some)
+    }
+
     /// kNN accuracy of the pixels, when there are labels.
     pub(super) fn probe_pixels(&self) -> Result<Option<f64>> {
         self.probe.as_ref().map(|probe| probe.pixels(&self.stop)).transpose()
     }
 
-    /// Writes the weights with a card that describes them.
-    pub(super) fn save_model(&self, weights: &Weights, (round, epoch): (u32, u32), path: &Path) -> Result<()> {
-        let (mean, std) = normalisation(&self.config);
+    /// Writes the weights with a card that describes them, and, where the system learns by labels, its classifier.
+    pub(super) fn save_model(&self, state: &State, (round, epoch): (u32, u32), path: &Path) -> Result<()> {
+        let (mean, std) = normalisation(&self.plan.config);
         let about = ModelCard {
-            network: self.config.network.clone(),
+            network: self.plan.config.network.clone(),
             size: self.network.size,
-            margin: self.config.data.margin,
+            margin: self.plan.config.data.margin,
             mean,
             std,
             round,
             epoch,
         };
-        let arrays = self.network.named(weights).into_iter().map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
+        let named = self.network.named(&state.weights).into_iter();
+        let mut arrays: BTreeMap<_, _> = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
+        let supervised = self.plan.config.method.system == System::Supervised;
+        if let Some(c) = state.memory.classifier.as_ref().filter(|_| supervised) {
+            let shape = vec![c.weight.rows, c.weight.dim];
+            arrays.insert("head.weight".into(), Array::F32(shape, c.weight.values.clone()));
+            arrays.insert("head.bias".into(), Array::F32(vec![c.bias.len()], c.bias.clone()));
+        }
         Tensors { about, arrays }.write(path)
     }
 }

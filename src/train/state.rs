@@ -1,11 +1,11 @@
 //! Everything that training knows at a moment: what a checkpoint holds, saved together.
 
 use crate::backbone::{Named, Network, Optimizer, Weights};
-use crate::config::Config;
+use crate::classifier::Classifier;
 use crate::error::{Error, Result};
 use crate::features::Features;
-use crate::memory::Bank;
-use crate::method::pcp::{BatchLoss, Supervision};
+use crate::memory::{Bank, Queue};
+use crate::method::{At, BatchLoss, Lesson, Memory, Method, Plan, Supervision};
 use crate::purify::{History, Positives, Status};
 use crate::tensors::{Array, Tensors};
 use serde::{Deserialize, Serialize};
@@ -21,27 +21,18 @@ pub struct State {
     pub weights: Weights,
     /// Momentum.
     pub optimizer: Optimizer,
-    /// The memory bank.
-    pub bank: Arc<Bank>,
+    /// The slow copy of the network, where the system has one.
+    pub keys: Option<Weights>,
+    /// What the system keeps beside the network.
+    pub memory: Memory,
     /// Clusterings that vote.
     pub history: History,
-    /// Raw clusters of the epoch before, for churn.
-    pub previous: Option<Vec<u32>>,
+    /// What the epoch before learned from.
+    pub previous: Option<Arc<Lesson>>,
     /// Centroids of the last clustering, when warm starts are on.
     pub centroids: Option<Features>,
-    /// What this epoch learns from, once it is clustered.
-    pub lesson: Option<Lesson>,
-}
-
-/// What an epoch learns from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Lesson {
-    /// Raw cluster of every sample.
-    pub labels: Option<Vec<u32>>,
-    /// Positive sets.
-    pub positives: Arc<Positives>,
-    /// Counts for the record.
-    pub counts: Counts,
+    /// What this epoch learns from, once it is known.
+    pub lesson: Option<Arc<Lesson>>,
 }
 
 /// Counts of an epoch's clusters.
@@ -76,11 +67,16 @@ pub struct Progress {
     pub best: Option<(f64, u32)>,
     /// The last probe.
     pub last: Option<f64>,
+    /// The classifier's last accuracy, where the system has one.
+    pub classifier: Option<f64>,
     /// Seconds of work.
     pub seconds: f64,
     /// Lines of `metrics.jsonl`.
     pub metrics_lines: usize,
-    counts: Option<Counts>,
+    /// Counts of this epoch's clusters.
+    pub counts: Counts,
+    /// The queue's oldest key.
+    queue_next: usize,
 }
 
 /// Sums over the batches of an epoch.
@@ -127,25 +123,22 @@ impl Sums {
     }
 }
 
-impl Lesson {
-    /// Counts what supervision gave; `previous` is the clustering before.
-    pub fn new(supervision: Supervision, previous: Option<&[u32]>) -> Self {
-        let Supervision { clusters, labels, purified, .. } = supervision;
-        let sizes = labels.as_deref().map(|l| sizes(l, clusters)).unwrap_or_default();
-        let having = |status| purified.status.iter().filter(|s| **s == status).count();
+impl Counts {
+    /// Counts what supervision gives to `samples`; `previous` is the clustering before.
+    pub fn new(supervision: &Supervision, samples: usize, previous: Option<&[u32]>) -> Self {
+        let labels = supervision.labels.as_deref();
+        let sizes = labels.map(|l| sizes(l, supervision.clusters)).unwrap_or_default();
+        let status = || supervision.purified.iter().flat_map(|p| &p.status);
+        let having = |wanted| status().filter(|s| **s == wanted).count();
         let largest = sizes.iter().copied().max().unwrap_or(0);
-        let counts = Counts {
-            clusters,
-            non_empty: match &labels {
-                Some(_) => sizes.iter().filter(|n| **n > 0).count(),
-                None => purified.status.len(),
-            },
+        Counts {
+            clusters: supervision.clusters,
+            non_empty: if labels.is_some() { sizes.iter().filter(|n| **n > 0).count() } else { samples },
             pulled_back: having(Status::PulledBack),
             dropped: having(Status::Dropped),
-            largest: largest as f64 / purified.status.len().max(1) as f64,
-            churn: labels.as_deref().zip(previous).map(|(now, before)| churn(before, now)),
-        };
-        Lesson { labels, positives: Arc::new(purified.positives), counts }
+            largest: largest as f64 / samples.max(1) as f64,
+            churn: labels.zip(previous).map(|(now, before)| churn(before, now)),
+        }
     }
 }
 
@@ -174,15 +167,20 @@ pub fn churn(before: &[u32], now: &[u32]) -> f64 {
 }
 
 impl State {
+    /// Round and epoch.
+    pub fn at(&self) -> At {
+        (self.progress.round, self.progress.epoch)
+    }
+
     /// The state before the first step.
-    pub fn new(network: &Network, config: &Config, ids: &[u64]) -> Self {
-        let seed = config.train.seed;
-        let weights = network.init(seed);
+    pub fn new(network: &Network, method: &dyn Method, plan: &Plan) -> Self {
+        let weights = network.init(plan.config.train.seed);
         State {
             progress: Progress::default(),
             optimizer: Optimizer::new(&weights),
+            keys: method.has_keys().then(|| weights.clone()),
             weights,
-            bank: Arc::new(Bank::new(ids, network.embedding, config.objective.bank_momentum as f32, seed)),
+            memory: method.memory(plan, network),
             history: History::default(),
             previous: None,
             centroids: None,
@@ -193,15 +191,27 @@ impl State {
     /// Writes everything to `path`.
     pub fn save(&self, network: &Network, path: &Path) -> Result<()> {
         let mut arrays = BTreeMap::new();
-        for Named { name, shape, values } in network.named(&self.weights) {
-            arrays.insert(format!("model/{name}"), Array::F32(shape, values));
+        for (prefix, weights) in [("model", Some(&self.weights)), ("keys", self.keys.as_ref())] {
+            for Named { name, shape, values } in weights.map(|w| network.named(w)).unwrap_or_default() {
+                arrays.insert(format!("{prefix}/{name}"), Array::F32(shape, values));
+            }
         }
         for (i, v) in self.optimizer.velocities().into_iter().enumerate() {
             arrays.insert(format!("velocity/{i:04}"), Array::F32(vec![v.len()], v));
         }
-        for (name, f) in [("bank", Some(&self.bank.rows)), ("centroids", self.centroids.as_ref())] {
+        let Memory { bank, queue, classifier } = &self.memory;
+        let matrices = [
+            ("bank", bank.as_ref().map(|b| &b.rows)),
+            ("queue", queue.as_ref().map(|q| &q.rows)),
+            ("classifier/weight", classifier.as_ref().map(|c| &c.weight)),
+            ("centroids", self.centroids.as_ref()),
+        ];
+        for (name, f) in matrices {
             let array = |f: &Features| Array::F32(vec![f.rows, f.dim], f.values.clone());
             arrays.extend(f.map(|f| (name.to_string(), array(f))));
+        }
+        for (name, values) in classifier.iter().flat_map(|c| [("bias", &c.bias), ("velocity", &c.velocity)]) {
+            arrays.insert(format!("classifier/{name}"), Array::F32(vec![values.len()], values.clone()));
         }
         let mut vector = |name: String, values: &[u32]| {
             arrays.insert(name, Array::U32(vec![values.len()], values.to_vec()));
@@ -209,53 +219,74 @@ impl State {
         for (i, labels) in self.history.iter().enumerate() {
             vector(format!("history/{i:04}"), labels);
         }
-        if let Some(previous) = &self.previous {
-            vector("previous".into(), previous);
-        }
-        let mut progress = self.progress.clone();
-        if let Some(lesson) = &self.lesson {
-            progress.counts = Some(lesson.counts);
+        for (prefix, lesson) in [("lesson", &self.lesson), ("previous", &self.previous)] {
+            let Some(lesson) = lesson else { continue };
             for (i, part) in lesson.positives.parts().into_iter().enumerate() {
-                vector(format!("positives/{i}"), part);
+                vector(format!("{prefix}/positives/{i}"), part);
+            }
+            for (i, labels) in lesson.clusterings.iter().enumerate() {
+                vector(format!("{prefix}/clusterings/{i:04}"), labels);
             }
             if let Some(labels) = &lesson.labels {
-                vector("labels".into(), labels);
+                vector(format!("{prefix}/labels"), labels);
             }
         }
-        Tensors { about: progress, arrays }.write(path)
+        let queue_next = queue.as_ref().map_or(0, |q| q.next);
+        Tensors { about: Progress { queue_next, ..self.progress.clone() }, arrays }.write(path)
     }
 
     /// Reads everything from `path`.
-    pub fn load(network: &Network, config: &Config, path: &Path) -> Result<State> {
+    pub fn load(network: &Network, plan: &Plan, path: &Path) -> Result<State> {
         let mut file = Tensors::<Progress>::read(path)?;
-        let names = |file: &Tensors<Progress>, prefix: &str| -> Vec<String> {
-            file.arrays.keys().filter(|k| k.starts_with(prefix)).cloned().collect()
+        let weights = |file: &mut Tensors<Progress>, prefix: &str| -> Result<Weights> {
+            let mut named = Vec::new();
+            for key in names(file, prefix) {
+                let (shape, values) = file.take_f32(&key)?;
+                named.push(Named { name: key[prefix.len()..].to_string(), shape, values });
+            }
+            network.from_named(&named)
         };
-        let mut named = Vec::new();
-        for key in names(&file, "model/") {
-            let (shape, values) = file.take_f32(&key)?;
-            named.push(Named { name: key["model/".len()..].to_string(), shape, values });
-        }
-        let weights = network.from_named(&named)?;
+        let model = weights(&mut file, "model/")?;
+        let keys = match names(&file, "keys/").is_empty() {
+            true => None,
+            false => Some(weights(&mut file, "keys/")?),
+        };
         let velocities =
             names(&file, "velocity/").iter().map(|key| Ok(file.take_f32(key)?.1)).collect::<Result<_>>()?;
-        let rows = matrix(file.take_f32("bank")?)?;
-        let bank = Bank { rows, momentum: config.objective.bank_momentum as f32 };
-        let history: Vec<Vec<u32>> =
-            names(&file, "history/").iter().map(|key| Ok(file.take_u32(key)?.1)).collect::<Result<_>>()?;
-        let counts = file.about.counts.take();
-        let lesson = counts.map(|counts| Lesson::restore(&mut file, counts)).transpose()?;
+        let momentum = plan.config.objective.bank_momentum as f32;
+        let next = file.about.queue_next;
+        let mut found = |name: &str| file.take_f32(name).ok().map(matrix).transpose();
+        let bank = found("bank")?.map(|rows| Arc::new(Bank { rows, momentum }));
+        let queue = found("queue")?.map(|rows| Arc::new(Queue { rows, next }));
+        let centroids = found("centroids")?;
+        let classifier = match found("classifier/weight")? {
+            Some(weight) => {
+                let mut part = |name: &str| Ok::<_, Error>(file.take_f32(&format!("classifier/{name}"))?.1);
+                Some(Arc::new(Classifier { weight, bias: part("bias")?, velocity: part("velocity")? }))
+            }
+            None => None,
+        };
+        let history = vectors(&mut file, "history/")?;
         Ok(State {
             optimizer: Optimizer::from_velocities(velocities),
-            weights,
-            bank: Arc::new(bank),
+            weights: model,
+            keys,
+            memory: Memory { bank, queue, classifier },
             history: History::from_newest(history),
-            previous: file.take_u32("previous").ok().map(|p| p.1),
-            centroids: file.take_f32("centroids").ok().map(matrix).transpose()?,
-            lesson,
+            previous: restore_lesson(&mut file, "previous")?,
+            centroids,
+            lesson: restore_lesson(&mut file, "lesson")?,
             progress: file.about,
         })
     }
+}
+
+fn names(file: &Tensors<Progress>, prefix: &str) -> Vec<String> {
+    file.arrays.keys().filter(|k| k.starts_with(prefix)).cloned().collect()
+}
+
+fn vectors(file: &mut Tensors<Progress>, prefix: &str) -> Result<Vec<Vec<u32>>> {
+    names(file, prefix).iter().map(|key| Ok(file.take_u32(key)?.1)).collect()
 }
 
 fn matrix((shape, values): (Vec<usize>, Vec<f32>)) -> Result<Features> {
@@ -265,21 +296,25 @@ fn matrix((shape, values): (Vec<usize>, Vec<f32>)) -> Result<Features> {
     }
 }
 
-impl Lesson {
-    fn restore(file: &mut Tensors<Progress>, counts: Counts) -> Result<Lesson> {
-        let mut part = |i: usize| Ok(file.take_u32(&format!("positives/{i}"))?.1);
-        let parts = [part(0)?, part(1)?, part(2)?];
-        let positives = Positives::from_parts(parts)
-            .ok_or_else(|| Error::file("the positive sets do not fit together", "use the checkpoint before"))?;
-        let labels = file.take_u32("labels").ok().map(|l| l.1);
-        Ok(Lesson { labels, positives: Arc::new(positives), counts })
+fn restore_lesson(file: &mut Tensors<Progress>, prefix: &str) -> Result<Option<Arc<Lesson>>> {
+    let parts = vectors(file, &format!("{prefix}/positives/"))?;
+    if parts.is_empty() {
+        return Ok(None);
     }
+    let positives = (<[Vec<u32>; 3]>::try_from(parts).ok())
+        .and_then(Positives::from_parts)
+        .ok_or_else(|| Error::file("the positive sets do not fit together", "use the checkpoint before"))?;
+    let clusterings = vectors(file, &format!("{prefix}/clusterings/"))?;
+    let labels = file.take_u32(&format!("{prefix}/labels")).ok().map(|l| l.1);
+    Ok(Some(Arc::new(Lesson { labels, positives, clusterings })))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
+    use crate::config::{self, Config, System};
+    use crate::method;
+    use crate::schedule::Schedule;
 
     #[test]
     fn churn_counts_changed_company() {
@@ -297,26 +332,38 @@ mod tests {
     #[test]
     fn a_state_comes_back_bit_for_bit() {
         let network = Network::new(&config::Network { width: 4, ..Config::default().network }, 16).unwrap();
+        let load = crate::data::Load { limit: Some(5), ..crate::data::Load::new(crate::data::Source::Bundled) };
+        let dataset = Arc::new(crate::data::load(&load, &|_, _| ()).unwrap());
         let config = Config::default();
-        let mut state = State::new(&network, &config, &[0, 1, 2, 3, 9]);
+        let plan = Plan { schedule: Schedule::new(&config, 5).unwrap(), config, dataset };
+        let mut state = State::new(&network, method::of(System::Pcp), &plan);
         state.history.push(vec![0, 1, 1, 0, 2], 3);
         state.history.push(vec![1, 1, 1, 0, 2], 3);
-        state.previous = Some(vec![1, 1, 1, 0, 2]);
         state.centroids = Some(Features::new(2, vec![0.5, 1.0, -0.25, 3.0]));
         state.progress.batch = 3;
         state.progress.sums.total = 0.1 + 0.2;
         state.progress.best = Some((1.0 / 3.0, 4));
-        let positives = Arc::new(Positives::from_sets(5, [vec![1, 2]]));
-        let counts = Counts { clusters: 3, churn: Some(0.4), ..Counts::default() };
-        state.lesson = Some(Lesson { labels: Some(vec![0, 1, 1, 2, 2]), positives, counts });
+        state.progress.counts = Counts { clusters: 3, churn: Some(0.4), ..Counts::default() };
+        let positives = Positives::from_sets(5, [vec![1, 2]]);
+        let lesson = Lesson { labels: Some(vec![0, 1, 1, 2, 2]), positives, clusterings: Vec::new() };
+        state.previous = Some(Arc::new(Lesson { labels: None, ..lesson.clone() }));
+        state.lesson = Some(Arc::new(Lesson { clusterings: vec![vec![1; 5], vec![2; 5]], ..lesson }));
+        state.keys = Some(network.init(9));
+        let mut queue = Queue::new(3, 128, 1);
+        queue.push(&Features::new(128, vec![0.5; 128]));
+        state.memory.queue = Some(Arc::new(queue));
+        state.memory.classifier = Some(Arc::new(Classifier::new(3, 2, 1, (0, 0))));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         state.save(&network, &path).unwrap();
-        let back = State::load(&network, &config, &path).unwrap();
-        assert_eq!(back.progress, state.progress);
+        let back = State::load(&network, &plan, &path).unwrap();
+        let progress = Progress { queue_next: 1, ..state.progress.clone() };
+        assert_eq!(back.progress, progress);
         assert_eq!((&back.lesson, &back.centroids), (&state.lesson, &state.centroids));
-        assert_eq!((&back.history, &back.previous, &back.bank), (&state.history, &state.previous, &state.bank));
+        assert_eq!((&back.history, &back.previous, &back.memory), (&state.history, &state.previous, &state.memory));
         assert_eq!(network.named(&back.weights), network.named(&state.weights));
+        let keys = |state: &State| network.named(state.keys.as_ref().unwrap());
+        assert_eq!(keys(&back), keys(&state));
         assert_eq!(back.optimizer.velocities(), state.optimizer.velocities());
         let again = dir.path().join("again");
         back.save(&network, &again).unwrap();

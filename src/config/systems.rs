@@ -1,0 +1,109 @@
+//! Which system trains, and what is each one's own.
+
+use serde::{Deserialize, Serialize};
+
+/// The systems that the paper compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum System {
+    /// Progressive Cluster Purification, its ablations, and the paper's DC.
+    Pcp,
+    /// Instance recognition (Wu et al. 2018).
+    Ir,
+    /// Invariance and spreading of instances (Ye et al. 2019).
+    Is,
+    /// Anchor neighbourhood discovery (Huang et al. 2019).
+    And,
+    /// Local aggregation (Zhuang et al. 2019).
+    La,
+    /// DeepCluster as published (Caron et al. 2018).
+    Deepcluster,
+    /// Momentum contrast (He et al. 2020).
+    Moco,
+    /// Classification by the labels.
+    Supervised,
+}
+
+/// Which system trains.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Method {
+    /// Its name.
+    pub system: System,
+}
+
+impl Default for Method {
+    fn default() -> Self {
+        Method { system: System::Pcp }
+    }
+}
+
+/// What is AND's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct And {
+    /// Neighbours of an anchor, k.
+    pub neighbours: usize,
+    /// Share of the samples by which the anchors grow with every round.
+    pub share: f64,
+}
+
+impl Default for And {
+    fn default() -> Self {
+        And { neighbours: 1, share: 0.25 }
+    }
+}
+
+/// What is LA's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct La {
+    /// Clusterings whose union makes the close neighbours.
+    pub clusterings: u32,
+    /// Nearest bank rows that make the background.
+    pub background: usize,
+    /// Share of the epochs before which it is plain instance recognition.
+    pub instances_until: f64,
+}
+
+impl Default for La {
+    fn default() -> Self {
+        La { clusterings: 10, background: 4096, instances_until: 0.05 }
+    }
+}
+
+/// What is DeepCluster's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeepCluster {
+    /// Longer features are reduced to so many components, whitened.
+    pub components: usize,
+    /// Learning rate of the classifier.
+    pub head_lr: f64,
+    /// Weight decay of the classifier.
+    pub head_decay: f64,
+}
+
+impl Default for DeepCluster {
+    fn default() -> Self {
+        DeepCluster { components: 256, head_lr: 0.05, head_decay: 1e-5 }
+    }
+}
+
+/// What is MoCo's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Moco {
+    /// Keys in the queue at the most: it has the largest multiple of the batch that is neither above this nor above N.
+    pub queue: usize,
+    /// Share of the old key encoder in an updated one.
+    pub momentum: f64,
+    /// Groups of the batch whose batch-norm statistics are apart, the keys shuffled between them; 1 for none.
+    pub groups: usize,
+}
+
+impl Default for Moco {
+    fn default() -> Self {
+        Moco { queue: 65536, momentum: 0.999, groups: 4 }
+    }
+}

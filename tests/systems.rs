@@ -1,0 +1,129 @@
+//! Every system has what the core has: the same bits on any number of threads, and after a stop in the middle of an epoch.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::*;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// A second round, batches that do not come out even, checkpoints within epochs.
+fn arguments(out: &std::path::Path, preset: &str, more: &[&str]) -> Vec<String> {
+    let own = ["--preset", preset, "--epochs", "3", "--set", "la.background=40", "--set", "clusters.iterations=5"];
+    small(out, &[&own[..], more].concat())
+}
+
+/// Threads, then a kill in the middle and a resume: three runs with the same bits.
+fn bits_hold(preset: &str, more: &[&str]) {
+    let (dir, killed) = place("killed");
+    let whole = dir.path().join("whole");
+    succeed(&words(&arguments(&whole, preset, &[more, &["--threads", "1", "--quiet"]].concat())));
+    let mut child = pcp(&words(&arguments(&killed, preset, &[more, &["--threads", "3", "--quiet"]].concat())))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Somewhere in the second epoch or later, as soon as it has begun.
+    let metrics = killed.join("metrics.jsonl");
+    while !metrics.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(15));
+    let _ = child.kill();
+    child.wait().unwrap();
+    succeed(&["train", "--resume", killed.to_str().unwrap(), "--quiet"]);
+    assert_same(&bits(&whole), &bits(&killed));
+    let metrics = std::fs::read_to_string(whole.join("metrics.jsonl")).unwrap();
+    assert!(!metrics.contains("null,\"loss\"") && !metrics.contains("NaN"), "{metrics}");
+}
+
+#[test]
+fn instance_recognition() {
+    bits_hold("ir", &[]);
+}
+
+#[test]
+fn instance_spreading() {
+    bits_hold("is", &[]);
+}
+
+#[test]
+fn anchor_neighbourhoods() {
+    bits_hold("and", &["--set", "and.share=0.5", "--set", "and.neighbours=3"]);
+}
+
+#[test]
+fn local_aggregation() {
+    bits_hold("la", &["--set", "la.instances_until=0.4"]);
+}
+
+#[test]
+fn deepcluster() {
+    bits_hold("deepcluster", &["--set", "deepcluster.components=64"]);
+}
+
+#[test]
+fn momentum_contrast() {
+    bits_hold("moco", &["--set", "moco.queue=40"]);
+}
+
+#[test]
+fn momentum_contrast_version_two_with_alexnet() {
+    bits_hold("moco2", &["--arch", "alexnet"]);
+}
+
+#[test]
+fn supervised() {
+    bits_hold("supervised", &[]);
+}
+
+#[test]
+fn nothing_is_trained_at_random() {
+    let (_dir, out) = place("random");
+    let said = succeed(&words(&small(&out, &["--preset", "random", "--rounds", "0", "--quiet", "--json"])));
+    let result: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(result["knn_last"], result["knn_untrained"]);
+    assert_eq!(result["epochs"], 0);
+    assert!(out.join("model.safetensors").exists() && out.join("clusters.csv").exists());
+}
+
+#[test]
+fn the_paper_alexnet_with_dropout_trains_under_momentum_contrast() {
+    let (_dir, out) = place("alexnet");
+    let args = ["--preset", "moco", "--arch", "alexnet224", "--size", "80", "--limit", "24", "--epochs", "1"];
+    succeed(&words(&small(&out, &[&args[..], &["--rounds", "1", "--quiet"]].concat())));
+}
+
+#[test]
+fn labels_are_needed_to_learn_by_them() {
+    let (dir, out) = place("run");
+    let flat = dir.path().join("flat");
+    std::fs::create_dir(&flat).unwrap();
+    for i in 0..4 {
+        picture(&flat.join(format!("{i}.png")), 20, 0, i);
+    }
+    let said = fail(1, &["train", flat.to_str().unwrap(), "--preset", "supervised", "--out", out.to_str().unwrap()]);
+    assert!(said.contains("no labels"), "{said}");
+    assert!(!out.exists(), "nothing is left behind");
+}
+
+/// Degenerate sets by name: two images, and all the same image.
+#[test]
+fn two_images_and_equal_images_train_under_every_system() {
+    let (dir, _) = place("");
+    for (name, count, kind) in [("two", 2, 1), ("same", 9, 0)] {
+        for i in 0..count {
+            let folder = dir.path().join(name).join(if i % 2 == 0 { "a" } else { "b" });
+            std::fs::create_dir_all(&folder).unwrap();
+            picture(&folder.join(format!("{i}.png")), 20, kind, if name == "same" { 0 } else { i });
+        }
+        for preset in ["ir", "is", "and", "la", "deepcluster", "moco", "supervised"] {
+            let out = dir.path().join(format!("{name}-{preset}"));
+            let root = dir.path().join(name);
+            let args =
+                ["--preset", preset, "--size", "16", "--width", "4", "--epochs", "2", "--rounds", "2", "--quiet"];
+            let args = [&["train", root.to_str().unwrap(), "--out", out.to_str().unwrap()][..], &args].concat();
+            succeed(&args);
+        }
+    }
+}
