@@ -5,6 +5,7 @@ mod bench;
 mod data;
 mod eval;
 mod progress;
+mod reproduce;
 mod table;
 mod train;
 
@@ -32,7 +33,8 @@ Examples:
   pcp train --resume runs/photos              go on where a run was stopped
   pcp eval knn runs/photos                    measure its features
   pcp data check PHOTOS/                      see what is there and what is broken
-  pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100"
+  pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100
+  pcp reproduce table5 --data-dir DATA        run the paper's comparison of all systems"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -49,6 +51,8 @@ enum Verb {
     /// Look at data sets, or make the paper's
     #[command(subcommand)]
     Data(data::Verb),
+    /// Run the paper's tables, cell by cell
+    Reproduce(Box<reproduce::Args>),
     /// Measure this machine
     #[command(subcommand)]
     Bench(bench::Verb),
@@ -112,6 +116,7 @@ fn run(verb: Verb, stop: &Stop) -> Result<()> {
         Verb::Train(args) => train::run(*args, stop),
         Verb::Eval(verb) => eval::run(verb, stop),
         Verb::Data(verb) => data::run(verb, stop),
+        Verb::Reproduce(args) => reproduce::run(*args, stop),
         Verb::Bench(verb) => bench::run(verb, stop),
     }
 }
@@ -136,7 +141,7 @@ fn usage(e: &clap::Error) -> Error {
     if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::usage(
             "a verb is missing",
-            "try: pcp train, pcp eval knn, pcp data check, pcp bench step; or pcp --help",
+            "try: pcp train, pcp eval knn, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
         );
     }
     let text = e.render().to_string();

@@ -14,6 +14,7 @@
 //! | networks | `backbone.rs` | [`backbone::Network`] |
 //! | training views | `augment.rs` | [`augment::Augmenter`] |
 //! | weighted kNN | `evaluate/knn.rs` | [`evaluate::knn::nearest`], [`evaluate::knn::vote`] |
+//! | Tables 1 to 9 | `reproduce/tables.rs` | [`reproduce::tables`] |
 //!
 //! Data flows one way; the run folder is the only meeting point between training and all that comes after:
 //!
@@ -43,6 +44,7 @@ pub mod npy;
 pub mod objective;
 pub mod pca;
 pub mod purify;
+pub mod reproduce;
 pub mod resize;
 pub mod rng;
 pub mod run;

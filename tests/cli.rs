@@ -469,6 +469,7 @@ fn help_has_examples() {
         &["data", "check", "--help"],
         &["data", "in100", "--help"],
         &["data", "cub200", "--help"],
+        &["reproduce", "--help"],
         &["bench", "--help"],
     ] {
         assert!(succeed(args).contains("Examples:"), "{args:?}");

@@ -15,7 +15,7 @@ const ORDER: &[&[&str]] = &[
     &["backbone", "memory", "schedule", "kmeans", "purify"],
     &["loader", "objective", "classifier", "pca"],
     &["method", "evaluate", "run"],
-    &["train"],
+    &["train", "reproduce"],
     &["cli"],
 ];
 /// Rooms that touch tensors; nobody else loads Burn.

@@ -5,7 +5,7 @@ use super::table;
 use crate::config::{Config, DATA_PRESETS, Layer, preset};
 use crate::data::{self, Source};
 use crate::error::{Error, Kind, Result};
-use crate::run::{About, RunFolder, refuse_changes};
+use crate::run::{About, RunFolder, RunResult, refuse_changes};
 use crate::schedule::Schedule;
 use crate::train::{Observer, Setup, State, setup, train};
 use crate::work::Stop;
@@ -141,36 +141,42 @@ impl Args {
 
 pub fn run(args: Args, stop: &Stop) -> Result<()> {
     super::use_threads(args.threads)?;
+    let (run, result) = execute(&args, command(std::env::args().skip(1)), stop)?;
+    report(&args, &run, &result)
+}
+
+/// Trains as `args` say, or goes on; `command` is what the run folder tells of its making. Leaves the threads as they are.
+pub(super) fn execute(args: &Args, command: String, stop: &Stop) -> Result<(RunFolder, RunResult)> {
     let (setup, state, progress) = match &args.resume {
-        Some(path) => match resume(&args, path, stop)? {
+        Some(path) => match resume(args, path, stop)? {
             Some(prepared) => prepared,
-            None => return finished(&args, path),
+            None => return finished(args, path),
         },
-        None => begin(&args, stop)?,
+        None => begin(args, command, stop)?,
     };
     let result = train(&setup, state);
     progress.done();
     let result = result?;
     setup.run.log(&table::result(&result));
-    report(&args, &setup.run, &result)
+    Ok((setup.run, result))
 }
 
-fn report(args: &Args, run: &RunFolder, result: &crate::run::RunResult) -> Result<()> {
+fn report(args: &Args, run: &RunFolder, result: &RunResult) -> Result<()> {
     if args.json {
         return super::print_json(result);
     }
     super::print(&format!("\n{}\n  everything is in {}", table::result(result), run.path().display()))
 }
 
-/// A run that has a result: says so and shows it.
-fn finished(args: &Args, path: &Path) -> Result<()> {
+/// A run that has a result: says so.
+fn finished(args: &Args, path: &Path) -> Result<(RunFolder, RunResult)> {
     let run = RunFolder::open(path)?;
     match run.read_result()? {
         Some(result) => {
             if !args.quiet {
                 eprintln!("{} is finished; this is its result", run.path().display());
             }
-            report(args, &run, &result)
+            Ok((run, result))
         }
         None => Err(Error::file("the result is gone", "run it again with --resume")),
     }
@@ -191,8 +197,8 @@ fn lasting(source: Source) -> Source {
 
 type Prepared = (Setup, State, Arc<Progress>);
 
-fn begin(args: &Args, stop: &Stop) -> Result<Prepared> {
-    let source = lasting(Source::parse(args.data.as_deref().unwrap_or("bundled"))?);
+/// The presets that were named or implied for images from `source`, and the settings that come of everything given.
+pub(super) fn asked(args: &Args, source: &Source) -> Result<(Vec<String>, Config)> {
     let data_preset = match source {
         Source::Bundled => "bundled",
         Source::Cifar10 => "cifar10",
@@ -206,7 +212,12 @@ fn begin(args: &Args, stop: &Stop) -> Result<Prepared> {
     let mut layers = names.iter().map(|n| preset(n)).collect::<Result<Vec<_>>>()?;
     layers.push(Layer::flag("DATA", "data.source", source.to_string()));
     layers.extend(args.overrides()?);
-    let config = Config::from_layers(&layers)?;
+    Ok((names, Config::from_layers(&layers)?))
+}
+
+fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
+    let source = lasting(Source::parse(args.data.as_deref().unwrap_or("bundled"))?);
+    let (names, config) = asked(args, &source)?;
     if !config.data.dir.is_empty() && !matches!(source, Source::Cifar10 | Source::Cifar100) {
         return Err(Error::usage("--data-dir is for cifar10 and cifar100", format!("leave it out for {source}")));
     }
@@ -221,7 +232,7 @@ fn begin(args: &Args, stop: &Stop) -> Result<Prepared> {
     let system = args.preset.first().map_or("pcp", String::as_str);
     let system = Path::new(system).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
-    let about = about(&dataset, names);
+    let about = about(&dataset, names, command);
     let run = RunFolder::create(&out, args.overwrite)?;
     run.write_config(&config, &about)?;
     run.write_files(&dataset)?;
@@ -322,23 +333,23 @@ fn plan(setup: &Setup, progress: &Progress) {
     progress.say(&format!("folder    {}", setup.run.path().display()));
 }
 
-fn about(dataset: &data::Dataset, presets: Vec<String>) -> About {
+fn about(dataset: &data::Dataset, presets: Vec<String>, command: String) -> About {
     About {
         version: VERSION.into(),
         revision: REVISION.into(),
         cpu: super::bench::cpu(),
-        command: command(),
+        command,
         data: dataset.name.clone(),
         fingerprint: dataset.fingerprint(),
         presets,
     }
 }
 
-/// The command as it was given, quoted where a shell needs it.
-fn command() -> String {
+/// The command that has these words after `pcp`, quoted where a shell needs it.
+pub(super) fn command(words: impl IntoIterator<Item = String>) -> String {
     let quote = |word: String| {
         let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
         if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
     };
-    std::iter::once("pcp".to_string()).chain(std::env::args().skip(1)).map(quote).collect::<Vec<_>>().join(" ")
+    std::iter::once("pcp".to_string()).chain(words).map(quote).collect::<Vec<_>>().join(" ")
 }

@@ -1,0 +1,354 @@
+//! `pcp reproduce`.
+
+use super::table::duration;
+use super::train;
+use crate::config::Config;
+use crate::data::Source;
+use crate::error::{Error, Kind, Result, listed};
+use crate::files::{make_folder, write_bytes};
+use crate::reproduce::{self, Cell, CellRecord, Job, Known, Scale, Table};
+use crate::run::{RunFolder, RunResult};
+use crate::work::Stop;
+use clap::Parser;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+const ALL: &str = "all";
+
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  pcp reproduce all --scale tiny                                   everything on the bundled images, a few minutes
+  pcp reproduce table5 --data-dir DATA --out results               all systems on CIFAR-10, on two cores
+  pcp reproduce table5 table1 --data-dir DATA --seeds 0,1          two tables, two seeds
+  pcp reproduce table3 --data-dir DATA --only table3/dc-nc100      one cell
+  pcp reproduce all --scale full --data-dir DATA --list            what would be run
+
+Scales: full is the paper's setting; mini has 5,000 images, width 16 and the paper's 200 epochs; tiny runs on the bundled images.
+DATA holds cifar-10-batches-bin, cifar-100-binary, in100 and cub200, as far as the tables need them.
+Stopped or killed, the same command goes on where it was. Runs that several cells share are made once.")]
+pub struct Args {
+    /// Which tables
+    #[arg(required = true, value_name = "TABLE", value_parser = [
+        "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "table9", ALL,
+    ])]
+    tables: Vec<String>,
+    /// How large the runs are
+    #[arg(long, default_value = "mini", value_parser = Scale::ALL.map(Scale::name))]
+    scale: String,
+    /// Only this cell, or all whose names have this in them; may be repeated
+    #[arg(long, value_name = "CELL")]
+    only: Vec<String>,
+    /// Where the data sets are
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Seeds, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "0", value_name = "SEEDS")]
+    seeds: Vec<u32>,
+    /// Threads [default: all cores]; results do not depend on it
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Show cells, commands and what is done, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Where runs, records and tables go, in a folder for every scale
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    out: PathBuf,
+    /// Show no progress: only warnings, errors and the tables
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub fn run(args: Args, stop: &Stop) -> Result<()> {
+    super::use_threads(args.threads)?;
+    let mut session = Session::new(args)?;
+    if session.args.list { session.list() } else { session.run(stop) }
+}
+
+/// Some tables at some scale.
+struct Session {
+    args: Args,
+    scale: Scale,
+    tables: Vec<Table>,
+    cells: Vec<Cell>,
+    jobs: Vec<Job>,
+    /// Why cells failed, by their names.
+    failed: BTreeMap<String, Error>,
+}
+
+impl Session {
+    fn new(args: Args) -> Result<Session> {
+        let scale = Scale::named(&args.scale).unwrap_or(Scale::Mini);
+        let mut tables: Vec<Table> = Vec::new();
+        for name in &args.tables {
+            let new = |table: &Table| (name == ALL || table.name() == *name) && !tables.contains(table);
+            let new: Vec<Table> = reproduce::tables().into_iter().filter(new).collect();
+            tables.extend(new);
+        }
+        let cells = reproduce::select(&tables, &args.only)?;
+        let mut seeds = args.seeds.clone();
+        seeds.sort_unstable();
+        seeds.dedup();
+        let jobs = reproduce::plan(&cells, scale, args.data_dir.as_deref(), &seeds);
+        Ok(Session { args, scale, tables, cells, jobs, failed: BTreeMap::new() })
+    }
+
+    /// Where everything of this scale is.
+    fn folder(&self) -> PathBuf {
+        self.args.out.join(self.scale.name())
+    }
+
+    fn run_folder(&self, job: &Job) -> PathBuf {
+        self.folder().join("runs").join(&job.run.name)
+    }
+
+    /// The words of `pcp train` that make a job's run, or (`--resume`) that go on with it.
+    fn words(&self, job: &Job, flag: &str) -> Vec<String> {
+        let mut words = vec!["train".to_string()];
+        words.extend(job.run.arguments.iter().cloned());
+        if self.args.threads > 0 {
+            words.extend(["--threads".into(), self.args.threads.to_string()]);
+        }
+        words.extend([flag.into(), self.run_folder(job).display().to_string()]);
+        words
+    }
+
+    fn command(&self, job: &Job) -> String {
+        train::command(self.words(job, "--out"))
+    }
+
+    /// The result of a job's run, once it is finished.
+    fn result(&self, job: &Job) -> Option<RunResult> {
+        RunFolder::open(&self.run_folder(job)).ok()?.read_result().ok()?
+    }
+
+    fn list(&self) -> Result<()> {
+        let mut rows = Vec::new();
+        for job in &self.jobs {
+            let begun = RunFolder::open(&self.run_folder(job)).is_ok();
+            let state = match self.result(job) {
+                Some(_) => "done",
+                None if begun => "begun",
+                None => "to do",
+            };
+            let command = self.command(job);
+            rows.extend(job.cells.iter().map(|cell| (format!("{state:7} {}", cell.id()), command.clone())));
+        }
+        let not_yet = self.cells.iter().filter(|cell| !cell.measure.exists());
+        rows.extend(not_yet.map(|cell| (format!("{:7} {}", "not yet", cell.id()), String::new())));
+        super::print(super::table::columns(&rows).trim_end())
+    }
+
+    fn run(&mut self, stop: &Stop) -> Result<()> {
+        make_folder(&self.folder())?;
+        for i in 0..self.jobs.len() {
+            let job = self.jobs[i].clone();
+            let place = format!("[{}/{}] {}", i + 1, self.jobs.len(), job.title());
+            let before = self.result(&job).is_some();
+            if !before {
+                self.say(&format!("{place}: {}", self.command(&job)));
+            }
+            let made = stop.check().and_then(|()| self.make(&job, stop)).and_then(|run| self.keep(&job, &run));
+            match made {
+                Ok(first) => {
+                    let when = if before { "made before, " } else { "" };
+                    let figure = reproduce::text(&job.cells[0], &Known { records: vec![first.clone()], failed: None });
+                    let (paper, seconds) = (first.paper, duration(first.seconds));
+                    self.say(&format!("{place}: {figure}, paper {paper:.1}; {when}{seconds}{}", self.to_go(i + 1)));
+                }
+                Err(e) if e.kind == Kind::Stopped => {
+                    let command = train::command(std::env::args().skip(1));
+                    let hint = format!("go on with the same command: {command}");
+                    return Err(Error { message: format!("{}: {}", job.title(), e.message), hint, ..e });
+                }
+                Err(e) => {
+                    self.say(&format!("{place} failed: {}", e.message));
+                    self.failed.extend(job.cells.iter().map(|cell| (cell.id(), e.clone())));
+                }
+            }
+            self.render()?;
+        }
+        // Without a single run there is still a table to show.
+        super::print(&self.render()?.join("\n"))?;
+        self.summary()
+    }
+
+    /// Says which cells failed, each with its reason, and fails itself when one did.
+    fn summary(&self) -> Result<()> {
+        if self.failed.is_empty() {
+            return Ok(());
+        }
+        for (cell, Error { message, hint, .. }) in &self.failed {
+            eprintln!("failed  {cell}: {message} ({hint})");
+        }
+        let cells = self.cells.iter().filter(|cell| cell.measure.exists() && cell.is_at(self.scale)).count();
+        Err(Error::training(
+            format!("{} of {cells} cells failed: {}", self.failed.len(), listed(self.failed.keys())),
+            "mend what is said of each above, then give the same command: what is done is kept",
+        ))
+    }
+
+    /// The run of a job: the finished one, the unfinished one brought to its end, or a new one.
+    fn make(&self, job: &Job, stop: &Stop) -> Result<RunFolder> {
+        let folder = self.run_folder(job);
+        let begun = RunFolder::open(&folder).ok();
+        if let Some(run) = &begun {
+            let finished = run.read_result()?.is_some();
+            refuse_other_settings(run, &self.asked(job)?, finished)?;
+            if finished {
+                return Ok(run.clone());
+            }
+        }
+        if let Some(data) = job.data() {
+            self.scale.check_data(data, self.args.data_dir.as_deref())?;
+        }
+        let args = self.parsed(job, if begun.is_some() { "--resume" } else { "--out" })?;
+        train::execute(&args, self.command(job), stop).map(|(run, _)| run)
+    }
+
+    fn parsed(&self, job: &Job, flag: &str) -> Result<train::Args> {
+        let mut words = self.words(job, flag);
+        words.extend(self.args.quiet.then(|| "--quiet".to_string()));
+        train::Args::try_parse_from(words).map_err(|e| super::usage(&e))
+    }
+
+    /// The settings that a job asks for, as far as they are known before its images are read.
+    fn asked(&self, job: &Job) -> Result<Config> {
+        let word = job.run.arguments.first().map_or("", String::as_str);
+        // Images that are no longer there are no reason to run again what is finished.
+        let source = match Source::parse(word) {
+            Ok(Source::Folder(path)) => Source::Folder(path.canonicalize().unwrap_or(path)),
+            other => other.unwrap_or_else(|_| Source::Folder(word.into())),
+        };
+        train::asked(&self.parsed(job, "--out")?, &source).map(|(_, config)| config)
+    }
+
+    /// Writes the records of a job's cells; returns the first.
+    fn keep(&self, job: &Job, run: &RunFolder) -> Result<CellRecord> {
+        let of = |cell| CellRecord::of(cell, self.scale, run);
+        for cell in &job.cells {
+            of(cell)?.write(&self.folder())?;
+        }
+        of(&job.cells[0])
+    }
+
+    /// Writes all tables anew; returns their text.
+    fn render(&self) -> Result<Vec<String>> {
+        let folder = self.folder();
+        let mut pages = Vec::new();
+        for table in &self.tables {
+            let mut known = BTreeMap::new();
+            for cell in table.cells() {
+                let records = CellRecord::read_all(&folder, cell)?;
+                let failed = self.failed.get(&cell.id()).map(|e| e.message.clone());
+                known.insert(cell.id(), Known { records, failed });
+            }
+            let findings = std::fs::read_to_string(folder.join(format!("{}.notes.md", table.name()))).ok();
+            let of = |cell: &Cell| known.get(&cell.id()).cloned().unwrap_or_default();
+            let page = reproduce::page(table, self.scale, &of, findings.as_deref());
+            write_bytes(&folder.join(format!("{}.md", table.name())), page.as_bytes())?;
+            pages.push(page);
+        }
+        Ok(pages)
+    }
+
+    /// How long the jobs from `next` on will take, in words, going by the time of all that is done.
+    fn to_go(&self, next: usize) -> String {
+        let work = |job: &Job| match (self.asked(job), job.data()) {
+            (Ok(config), Some(data)) => reproduce::work(&config, self.scale.images(data)),
+            _ => 0.0,
+        };
+        let (mut seconds, mut done, mut left) = (0.0, 0.0, 0.0);
+        for (i, job) in self.jobs.iter().enumerate() {
+            match self.result(job) {
+                Some(result) => {
+                    seconds += result.seconds;
+                    done += work(job);
+                }
+                None if i >= next => left += work(job),
+                None => {}
+            }
+        }
+        if left > 0.0 && done > 0.0 {
+            format!("; about {} to go", duration(seconds / done * left))
+        } else {
+            String::new()
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if !self.args.quiet {
+            eprintln!("{line}");
+        }
+    }
+}
+
+/// Refuses a run that was begun with other settings than are asked for now. What was left to the data (`auto`, or no folder)
+/// has been found out since. Where the data was does not matter to a run that is finished.
+fn refuse_other_settings(run: &RunFolder, asked: &Config, finished: bool) -> Result<()> {
+    let (began, _) = run.read_config()?;
+    let open = |key: &str, now: &toml::Value| {
+        let left = matches!(now.as_str(), Some("auto" | ""));
+        left || key == "run.save_minutes" || finished && matches!(key, "data.source" | "data.dir")
+    };
+    let differ: Vec<String> = (began.entries().into_iter().zip(asked.entries()))
+        .filter(|((key, was), (_, now))| was != now && !open(key, now))
+        .map(|((key, was), (_, now))| format!("{key} is {was}, not {now}"))
+        .collect();
+    if differ.is_empty() {
+        return Ok(());
+    }
+    let folder = run.path().display();
+    Err(Error::usage(
+        format!("the run in {folder} was begun with other settings: {}", listed(differ)),
+        format!("move {folder} away to have it run anew, or choose another --out"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(scale: &str, out: &str) -> Session {
+        let words = ["reproduce", ALL, "--scale", scale, "--data-dir", "DATA", "--out", out];
+        Session::new(Args::try_parse_from(words).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_cell_is_a_command_that_train_takes() {
+        for scale in Scale::ALL {
+            let mut session = session(scale.name(), "results");
+            // The cells that cannot be measured yet have recipes, too.
+            let every: Vec<Cell> = session.cells.iter().map(|c| c.clone().measured(reproduce::Measure::Knn)).collect();
+            session.jobs = reproduce::plan(&every, scale, Some("DATA"), &[0]);
+            assert!(session.jobs.len() > 40);
+            for job in &session.jobs {
+                let config = session.asked(job).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
+                let images = scale.images(job.data().unwrap());
+                assert!(config.data.limit == 0 || config.data.limit.min(images) == images, "{}", job.title());
+                crate::schedule::Schedule::new(&config, images).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
+                crate::backbone::Network::new(&config.network, crate::train::setup::image_side(&config)).unwrap();
+                assert_eq!(config.train.epochs, if scale == Scale::Tiny { 12 } else { 200 }, "{}", job.title());
+            }
+        }
+    }
+
+    #[test]
+    fn commands_are_whole_and_name_their_folder() {
+        let session = session("mini", "my results");
+        let job = session.jobs.iter().find(|job| job.title().starts_with("table1/dc")).unwrap();
+        assert_eq!(
+            session.command(job),
+            "pcp train cifar10 --data-dir DATA --preset dc --clusters 10 --limit 5000 --width 16 --seed 0 --out \
+             'my results/mini/runs/cifar10-dc-k10-s0'"
+        );
+    }
+
+    #[test]
+    fn tables_come_in_the_order_given_and_once() {
+        let words = ["reproduce", "table5", "table1", ALL, "--scale", "tiny"];
+        let session = Session::new(Args::try_parse_from(words).unwrap()).unwrap();
+        let numbers: Vec<u8> = session.tables.iter().map(|t| t.number).collect();
+        assert_eq!(numbers, [5, 1, 2, 3, 4, 6, 7, 8, 9]);
+    }
+}

@@ -1,0 +1,165 @@
+//! A cell of a table: what the paper has there, and how it is run.
+
+use super::scale::{Data, Net, Scale};
+
+/// How a network is trained, in the paper's own numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// What it is trained on.
+    pub data: Data,
+    /// Which network.
+    pub network: Net,
+    /// The system, by its preset.
+    pub system: &'static str,
+    clusters: Option<usize>,
+    gamma: Option<&'static str>,
+    rounds: Option<u32>,
+    set: Vec<String>,
+}
+
+impl Recipe {
+    /// ResNet18 on `data` with everything as the system's preset has it.
+    pub fn new(data: Data, system: &'static str) -> Recipe {
+        Recipe { data, network: Net::Resnet, system, clusters: None, gamma: None, rounds: None, set: Vec::new() }
+    }
+
+    /// With AlexNet.
+    pub fn alexnet(self) -> Recipe {
+        Recipe { network: Net::Alexnet, ..self }
+    }
+
+    /// With this floor of the number of clusters, N_c.
+    pub fn clusters(self, clusters: usize) -> Recipe {
+        Recipe { clusters: Some(clusters), ..self }
+    }
+
+    /// With this share filtered out of every cluster.
+    pub fn gamma(self, gamma: &'static str) -> Recipe {
+        Recipe { gamma: Some(gamma), ..self }
+    }
+
+    /// With so many rounds.
+    pub fn rounds(self, rounds: u32) -> Recipe {
+        Recipe { rounds: Some(rounds), ..self }
+    }
+
+    /// With another setting, `section.key=value`.
+    pub fn set(mut self, assignment: impl Into<String>) -> Recipe {
+        self.set.push(assignment.into());
+        self
+    }
+
+    /// The paper's N_c, where it matters.
+    pub fn floor(&self) -> Option<usize> {
+        self.clusters
+    }
+
+    /// The run that this is at a scale. Recipes that come to the same there give the same run.
+    pub fn run(&self, scale: Scale, dir: Option<&str>, seed: u32) -> Run {
+        let mut name = vec![scale.data_name(self.data).to_string()];
+        if self.network == Net::Alexnet {
+            name.push("alexnet".into());
+        }
+        name.push(self.system.into());
+        let mut arguments = scale.data_arguments(self.data, dir);
+        arguments.extend(["--preset".into(), self.system.into()]);
+        let mut setting = |flag: &str, value: String, named: &str| {
+            name.push(format!("{named}{value}"));
+            arguments.extend([flag.to_string(), value]);
+        };
+        if let Some(clusters) = self.clusters {
+            setting("--clusters", scale.clusters(clusters, self.data).to_string(), "k");
+        }
+        if let Some(gamma) = self.gamma {
+            setting("--gamma", gamma.into(), "gamma");
+        }
+        if let Some(rounds) = self.rounds {
+            setting("--rounds", scale.rounds(rounds).to_string(), "rounds");
+        }
+        for assignment in &self.set {
+            let key = assignment.split('=').next().and_then(|path| path.rsplit('.').next()).unwrap_or_default();
+            name.push(format!("{key}{}", assignment.split('=').next_back().unwrap_or_default()));
+            arguments.extend(["--set".into(), assignment.clone()]);
+        }
+        arguments.extend(scale.own_arguments(self.data, self.network).into_iter().map(String::from));
+        arguments.extend(["--seed".into(), seed.to_string()]);
+        name.push(format!("s{seed}"));
+        Run { name: name.join("-"), arguments }
+    }
+}
+
+/// A training run: its folder's name, and the arguments of `pcp train` but for folder and threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Folder, among the runs of its scale.
+    pub name: String,
+    /// What tells it from all other runs.
+    pub arguments: Vec<String>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// kNN when the run is over.
+    Knn,
+    /// kNN after this round, from 0.
+    Round(u32),
+    /// A linear classifier on a layer's features.
+    Linear,
+    /// Detection on PASCAL VOC 2007.
+    Detection,
+}
+
+impl Measure {
+    /// Whether there is such an evaluation. What has none reads "not yet".
+    pub fn exists(self) -> bool {
+        matches!(self, Measure::Knn | Measure::Round(_))
+    }
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// Number of its table.
+    pub table: u8,
+    /// Its name within the table.
+    pub name: String,
+    /// How its network is trained.
+    pub recipe: Recipe,
+    /// What is measured.
+    pub measure: Measure,
+    /// The paper's figure, in percent.
+    pub paper: f64,
+}
+
+impl Cell {
+    /// A cell with the kNN of a finished run.
+    pub fn new(table: u8, name: impl Into<String>, recipe: Recipe, paper: f64) -> Cell {
+        Cell { table, name: name.into(), recipe, measure: Measure::Knn, paper }
+    }
+
+    /// With another measure.
+    pub fn measured(self, measure: Measure) -> Cell {
+        Cell { measure, ..self }
+    }
+
+    /// What must be known to read it.
+    pub fn note(&self) -> Option<&'static str> {
+        let one_off =
+            "AND is its one-off form here (preset and-oneoff: a round of instances, then one of anchors alone)";
+        (self.recipe.system == "and-oneoff").then_some(one_off)
+    }
+
+    /// The name by which a user calls it: `table3/dc-nc100`.
+    pub fn id(&self) -> String {
+        format!("table{}/{}", self.table, self.name)
+    }
+
+    /// Whether the scale has it: a smaller one has fewer rounds.
+    pub fn is_at(&self, scale: Scale) -> bool {
+        match (self.measure, self.recipe.rounds) {
+            (Measure::Round(round), Some(rounds)) => round < scale.rounds(rounds),
+            _ => true,
+        }
+    }
+}
