@@ -11,6 +11,7 @@
 //! | Eq. 4 to 6, instance and cluster loss | `objective.rs` | [`objective::bank_loss`] |
 //! | memory bank and its update | `memory.rs` | [`memory::Bank`] |
 //! | warm-up by instance spreading | `objective.rs`, `method/pcp.rs` | [`objective::spreading_loss`], [`method::pcp::loss`] |
+//! | the compared systems | `method/*.rs`, one file each | [`method::Method`] |
 //! | networks | `backbone.rs` | [`backbone::Network`] |
 //! | training views | `augment.rs` | [`augment::Augmenter`] |
 //! | weighted kNN | `evaluate/knn.rs` | [`evaluate::knn::nearest`], [`evaluate::knn::vote`] |

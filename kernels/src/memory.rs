@@ -11,8 +11,8 @@ use std::sync::Mutex;
 
 /// Values in a cache line.
 pub const LINE: usize = 16;
-/// What the pool may hold beyond the most that was ever in use at once and a sixth of it, in lines (16 MiB).
-const SLACK: usize = 1 << 18;
+/// What the pool may hold beyond the most that was ever in use at once and a sixth of it, in lines (96 MiB).
+const SLACK: usize = (96 << 20) / (LINE * size_of::<f32>());
 
 /// Lines behind each block that a unit test checks to be untouched.
 const CANARY: usize = if cfg!(test) { 1 } else { 0 };
