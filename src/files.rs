@@ -66,6 +66,31 @@ pub fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// The fields of every line of a CSV text; fields in quotes may hold commas, line ends and doubled quotes.
+pub fn csv_rows(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut field) = (Vec::new(), Vec::new(), String::new());
+    let mut quoted = false;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => field.extend(chars.next()),
+            '"' => quoted = !quoted,
+            ',' if !quoted => row.push(std::mem::take(&mut field)),
+            '\r' if !quoted && chars.peek() == Some(&'\n') => {}
+            '\n' if !quoted => {
+                row.push(std::mem::take(&mut field));
+                rows.push(std::mem::take(&mut row));
+            }
+            c => field.push(c),
+        }
+    }
+    if !row.is_empty() || !field.is_empty() {
+        row.push(field);
+        rows.push(row);
+    }
+    rows
+}
+
 /// Writes bytes whole.
 pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     write_whole(path, |w| w.write_all(bytes))
@@ -130,6 +155,14 @@ mod tests {
         let e = make_whole(&path, fill).unwrap_err();
         assert!(e.message.contains("folder.tmp is in the way") && e.hint.contains("remove it"), "{e:?}");
         assert!(unfinished(&path).exists(), "not ours to remove");
+    }
+
+    #[test]
+    fn csv_lines_come_apart_as_they_were_put_together() {
+        let fields = ["plain", "a,b", "say \"x\"", "two\nlines", "", "ä"];
+        let line = fields.map(csv_field).join(",");
+        assert_eq!(csv_rows(&format!("{line}\nlast,1\r\nend")), [fields.to_vec(), vec!["last", "1"], vec!["end"]]);
+        assert!(csv_rows("").is_empty());
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! NumPy files: `.npy` arrays and compressed `.npz` archives of them.
 
-use crate::error::Result;
-use crate::files::write_whole;
-use npyz::{AutoSerialize, WriterBuilder};
+mod matrix;
+
+pub use matrix::read_matrix;
+
+use crate::error::{Error, Result};
+use crate::files::{read_bytes, write_whole};
+use npyz::{AutoSerialize, Deserialize, WriterBuilder};
 use std::io::{self, Seek, Write};
 use std::path::Path;
 use zip::write::{SimpleFileOptions, ZipWriter};
@@ -43,6 +47,15 @@ pub fn write_npz(path: &Path, fill: impl FnOnce(&mut Npz<io::Cursor<Vec<u8>>>) -
     })
 }
 
+/// The vector `name` of the archive `path`.
+pub fn read_npz<T: Deserialize>(path: &Path, name: &str) -> Result<Vec<T>> {
+    let wrong = |what: String| Error::file(format!("{}: {name}: {what}", path.display()), "make the file again");
+    let mut zip = zip::ZipArchive::new(io::Cursor::new(read_bytes(path)?)).map_err(|e| wrong(e.to_string()))?;
+    let file = zip.by_name(&format!("{name}.npy")).map_err(|e| wrong(e.to_string()))?;
+    let npy = npyz::NpyFile::new(file).map_err(|e| wrong(e.to_string()))?;
+    npy.into_vec().map_err(|e| wrong(e.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,8 +84,12 @@ mod tests {
         };
         let bytes = write("a.npz");
         assert_eq!(bytes, write("b.npz"));
-        let mut zip = zip::ZipArchive::new(io::Cursor::new(bytes)).unwrap();
-        let label = npyz::NpyFile::new(zip.by_name("label.npy").unwrap()).unwrap();
-        assert_eq!(label.into_vec::<u32>().unwrap(), [1, 2, 3]);
+        let path = dir.path().join("a.npz");
+        assert_eq!(read_npz::<u32>(&path, "label").unwrap(), [1, 2, 3]);
+        assert_eq!(read_npz::<f32>(&path, "vote").unwrap()[1], 0.5);
+        assert!(read_npz::<u32>(&path, "votes").unwrap_err().message.contains("votes"));
+        assert!(read_npz::<u32>(&path, "vote").is_err(), "of another type");
+        std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(read_npz::<u32>(&path, "label").unwrap_err().message.contains("a.npz"));
     }
 }

@@ -26,6 +26,10 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Status; 5] =
+        [Status::Kept, Status::Filtered, Status::Dropped, Status::PulledBack, Status::Instance];
+
     /// The name used in files.
     pub fn name(self) -> &'static str {
         match self {

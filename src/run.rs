@@ -15,9 +15,11 @@
 //! result.json            the result
 //! ```
 
+mod contents;
 mod record;
 mod warning;
 
+pub use contents::{FileRow, Grouping};
 pub use record::{EpochRecord, RunResult};
 pub use warning::Warning;
 

@@ -1,8 +1,5 @@
 //! `pcp bench`: how fast is this machine?
 
-mod input;
-
-use self::input::read_matrix;
 use super::table;
 use crate::augment::Augmenter;
 use crate::backbone::{Batch, DropoutKey, Network, Optimizer, Tap};
@@ -13,6 +10,7 @@ use crate::evaluate::knn::nearest;
 use crate::features::Features;
 use crate::kmeans::{KMeans, kmeans};
 use crate::memory::Bank;
+use crate::npy::read_matrix;
 use crate::objective::bank_loss;
 use crate::purify::Positives;
 use crate::rng::{Key, Purpose};

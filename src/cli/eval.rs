@@ -1,123 +1,19 @@
-//! `pcp eval`.
+//! `pcp eval`: one file per measure.
 
-use super::progress::{self, bar};
-use super::table;
-use crate::config::FeatureKind;
-use crate::error::{Error, Result};
-use crate::evaluate::Probe;
-use crate::loader::Loader;
-use crate::run::{RunFolder, Warning};
-use crate::train::setup;
+mod knn;
+
+use crate::error::Result;
 use crate::work::Stop;
-use clap::{Args, Subcommand, ValueEnum};
-use serde::Serialize;
-use std::path::PathBuf;
-use std::sync::Arc;
+use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Verb {
     /// Weighted kNN accuracy of a run's features
-    Knn(Knn),
-}
-
-#[derive(Args)]
-#[command(
-    allow_negative_numbers = true,
-    after_help = "\
-Examples:
-  pcp eval knn runs/photos
-  pcp eval knn runs/c10 --k 20 --tau 0.07 --features pooled --json
-  pcp eval knn runs/c10 --best"
-)]
-pub struct Knn {
-    /// A run folder
-    run: PathBuf,
-    /// Neighbours [default: the run's]
-    #[arg(long)]
-    k: Option<usize>,
-    /// Temperature of their weights [default: the run's]
-    #[arg(long)]
-    tau: Option<f64>,
-    /// Which features [default: the run's]
-    #[arg(long)]
-    features: Option<Kind>,
-    /// Use the weights of the best probe instead of the last
-    #[arg(long)]
-    best: bool,
-    /// Threads [default: all cores]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Kind {
-    /// The unit vectors that the loss sees
-    Embedding,
-    /// What the layer before them gives
-    Pooled,
-}
-
-#[derive(Serialize)]
-struct Report {
-    knn: f64,
-    k: usize,
-    tau: f64,
-    features: FeatureKind,
-    protocol: String,
-    weights: String,
-    round: u32,
-    epoch: u32,
+    Knn(knn::Knn),
 }
 
 pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
-    let Verb::Knn(args) = verb;
-    super::use_threads(args.threads)?;
-    let run = RunFolder::open(&args.run)?;
-    let (mut config, _) = run.read_config()?;
-    let e = &mut config.evaluate;
-    e.k = args.k.unwrap_or(e.k);
-    e.tau = args.tau.unwrap_or(e.tau);
-    e.features = match args.features {
-        Some(Kind::Embedding) => FeatureKind::Embedding,
-        Some(Kind::Pooled) => FeatureKind::Pooled,
-        None => e.features,
-    };
-    config.check()?;
-    let (network, weights, card, file) = setup::read_model(&run, &config, args.best)?;
-    let dataset = Arc::new(progress::read_images(&config, args.json, stop)?);
-    let loader = Loader::new(dataset.clone(), setup::augmenter(&config));
-    let Some(probe) = Probe::new(dataset, loader, &config) else {
-        let message = format!("{} has no labels to measure against", config.data.source);
-        return Err(Error::data(message, "put the images into one folder per class"));
-    };
-    if probe.available() < config.evaluate.k {
-        eprintln!("warning: {}", Warning::FewerThanK { images: probe.available(), k: config.evaluate.k });
-    }
-    let embedding = bar("embedding", args.json);
-    embedding.set_length(probe.images() as u64);
-    let knn = probe.network(&Arc::new(network), &weights, stop, &|n| embedding.inc(n as u64))?;
-    embedding.finish_and_clear();
-    let report = Report {
-        knn,
-        k: config.evaluate.k.min(probe.available()),
-        tau: config.evaluate.tau,
-        features: config.evaluate.features,
-        protocol: probe.protocol(),
-        weights: file,
-        round: card.0,
-        epoch: card.1,
-    };
-    if args.json {
-        super::print_json(&report)
-    } else {
-        let rows = [
-            ("kNN".to_string(), format!("{:.2} %", report.knn)),
-            ("protocol".into(), report.protocol),
-            ("weights".into(), format!("{}, round {}, epoch {}", report.weights, report.round, report.epoch)),
-        ];
-        super::print(table::columns(&rows).trim_end())
+    match verb {
+        Verb::Knn(args) => knn::run(&args, stop),
     }
 }

@@ -125,3 +125,37 @@ fn leftovers_of_a_crash_are_removed() {
     run.remove_unfinished();
     assert!(!run.file("checkpoints/r0.safetensors.tmp").exists() && run.file("checkpoints/keep.safetensors").exists());
 }
+
+#[test]
+fn what_a_run_wrote_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(&dir.path().join("run"), false).unwrap();
+    let load = crate::data::Load { limit: Some(4), ..crate::data::Load::new(crate::data::Source::Bundled) };
+    let data = crate::data::load(&load, &|_, _| ()).unwrap();
+    run.write_files(&data).unwrap();
+    let files = run.read_files().unwrap();
+    assert_eq!(files.iter().map(|f| f.file.clone()).collect::<Vec<_>>(), data.train.images.names().to_vec());
+    assert!(files.iter().all(|f| f.label.is_some()));
+
+    let purified = Purified {
+        positives: crate::purify::Positives::instances(4),
+        status: vec![Status::Kept, Status::PulledBack, Status::Dropped, Status::Instance],
+        distance: vec![0.25, 0.5, 1.0, 0.0],
+        vote: vec![f32::NAN, 3.5, -1.0, f32::NAN],
+    };
+    run.write_epoch_clusters(1, 12, &[0, 0, 1, 2], &purified).unwrap();
+    run.write_epoch_clusters(0, 7, &[0, 0, 1, 2], &purified).unwrap();
+    run.write_final_clusters(&data, &[0, 0, 1, 2], &purified).unwrap();
+    assert_eq!(run.epochs_with_clusters(), [(0, 7), (1, 12)]);
+    for found in [run.read_epoch_clusters((1, 12)).unwrap(), run.read_final_clusters().unwrap()] {
+        assert_eq!((&found.cluster, &found.status), (&vec![0, 0, 1, 2], &purified.status));
+        assert_eq!(found.distance, purified.distance);
+        assert!(found.vote[0].is_nan() && found.vote[1] == 3.5);
+    }
+    let path = run.file("clusters.csv");
+    std::fs::write(&path, "file,cluster,status,distance,vote\na.png,0,kept,0.5,\nb.png,x,kept,0.5,\n").unwrap();
+    let e = run.read_final_clusters().unwrap_err();
+    assert!(e.message.contains("clusters.csv, row 3: x is no number"), "{e:?}");
+    std::fs::write(&path, "file,cluster,status,distance,vote\na.png,0,keen,0.5,\n").unwrap();
+    assert!(run.read_final_clusters().unwrap_err().message.contains("keen"));
+}

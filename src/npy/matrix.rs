@@ -1,4 +1,4 @@
-//! Vectors from a NumPy file, to measure on something real.
+//! A matrix from a NumPy file, whoever wrote it.
 
 use crate::error::{Error, Result};
 use crate::features::Features;
