@@ -64,6 +64,21 @@ pub enum Tap {
     Pooled,
 }
 
+/// Maps of a layer, `[rows][height][width][channels]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Maps {
+    /// Images.
+    pub rows: usize,
+    /// Height of a map.
+    pub height: usize,
+    /// Width of a map.
+    pub width: usize,
+    /// Channels.
+    pub channels: usize,
+    /// The values.
+    pub values: Vec<f32>,
+}
+
 /// What dropout masks are drawn from: the ids of one view's images, and the run's place in time.
 #[derive(Clone, Debug)]
 pub struct DropoutKey {
@@ -154,12 +169,17 @@ impl Network {
         Tensor::from_data(data, &Device::flex())
     }
 
+    /// Pooled features of a batch; `seen` is shown the maps along the way.
+    fn body(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
+        match &self.body {
+            Body::ResNet(net) => net.forward(pass, x, seen),
+            Body::AlexNet(net) => net.forward(pass, x, seen),
+        }
+    }
+
     /// Features of a batch.
     fn forward(&self, pass: &Pass, x: Tensor<4>, tap: Tap) -> Tensor<2> {
-        let mut v = match &self.body {
-            Body::ResNet(net) => net.forward(pass, x),
-            Body::AlexNet(net) => net.forward(pass, x),
-        };
+        let mut v = self.body(pass, x, &mut |_, _| ());
         if tap == Tap::Pooled {
             return v;
         }
@@ -177,6 +197,41 @@ impl Network {
     /// Length of the features at `tap`.
     pub fn dim(&self, tap: Tap) -> usize {
         if tap == Tap::Pooled { self.pooled } else { self.embedding }
+    }
+
+    /// Names of the maps along the way, the last nearest to the embedding.
+    pub fn stages(&self) -> Vec<String> {
+        let (name, count) = match &self.body {
+            Body::ResNet(_) => ("layer", 4),
+            Body::AlexNet(_) => ("conv", 5),
+        };
+        (1..=count).map(|i| format!("{name}{i}")).collect()
+    }
+
+    /// Inference: the maps of `stages`, by their places in [`stages`](Self::stages).
+    pub fn maps(&self, weights: &Weights, batch: &Batch, stages: &[usize]) -> Vec<Maps> {
+        let image = self.size * self.size * 3;
+        let blocks: Vec<Vec<Maps>> = (batch.pixels.par_chunks((BLOCK * image).max(1)))
+            .map(|pixels| {
+                let block = Batch { rows: pixels.len() / image, pixels: pixels.to_vec() };
+                let mut found = vec![Maps::default(); stages.len()];
+                self.body(&Pass::inference(weights), self.tensor(block), &mut |stage, map| {
+                    for (i, _) in stages.iter().enumerate().filter(|(_, s)| **s == stage) {
+                        let [rows, height, width, channels] = map.dims();
+                        found[i] = Maps { rows, height, width, channels, values: weights::to_vec(map.to_data()) };
+                    }
+                });
+                found
+            })
+            .collect();
+        let mut all = vec![Maps::default(); stages.len()];
+        for block in blocks {
+            for (all, part) in all.iter_mut().zip(block) {
+                let values = [std::mem::take(&mut all.values), part.values].concat();
+                *all = Maps { rows: all.rows + part.rows, values, ..part };
+            }
+        }
+        all
     }
 
     /// Inference: batch norm uses its running statistics. Images go through the network in blocks, each with all its maps

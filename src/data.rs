@@ -10,6 +10,7 @@ pub mod derive;
 pub mod folder;
 #[cfg(test)]
 mod tests;
+pub mod voc;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,14 @@
 //! How good are the features? Labels are used here, and by the supervised baseline, and nowhere else.
 
+pub mod finetune;
+pub mod heatmap;
 pub mod knn;
+pub mod linear;
 
 use crate::backbone::{Network, Tap, Weights};
 use crate::config::{Config, FeatureKind};
 use crate::data::{Dataset, Labels};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::features::Features;
 use crate::loader::{Draw, Loader, Part, View};
 use crate::work::Stop;
@@ -22,6 +25,61 @@ pub struct Probe {
     kind: FeatureKind,
     /// Whether there are labelled test images.
     tests: bool,
+}
+
+/// The images that a probe learns from and those that it is tested on: the data set's own splits or, without test images, every
+/// fifth training image for testing.
+#[derive(Clone, Debug)]
+pub struct Exam {
+    /// Training rows to learn from.
+    pub learn: Vec<usize>,
+    /// Rows to test on, and the split they are rows of.
+    pub test: (Part, Vec<usize>),
+    /// Class of every training row.
+    pub labels: Vec<u32>,
+    /// Class of every row to test on.
+    pub truth: Vec<u32>,
+    /// How many classes.
+    pub classes: usize,
+}
+
+impl Exam {
+    /// The exam of a data set; an error where it has no labels.
+    pub fn new(dataset: &Dataset) -> Result<Exam> {
+        let Some(Labels { classes, of }) = &dataset.train.labels else {
+            return Err(Error::data(
+                format!("{} has no labels to measure against", dataset.name),
+                "put the images into one folder per class",
+            ));
+        };
+        let (classes, labels, all) = (classes.len(), of.clone(), 0..of.len());
+        if let Some(truth) = dataset.test.as_ref().and_then(|test| test.labels.as_ref()) {
+            let test = (Part::Test, (0..truth.of.len()).collect());
+            return Ok(Exam { learn: all.collect(), test, labels, truth: truth.of.clone(), classes });
+        }
+        let (test, learn): (Vec<usize>, Vec<usize>) = all.partition(|row| row % 5 == 4);
+        if test.is_empty() {
+            return Err(Error::data(
+                format!("{} has {} labelled images, too few to learn and to test", dataset.name, learn.len()),
+                "five are needed at least",
+            ));
+        }
+        let truth = test.iter().map(|row| labels[*row]).collect();
+        Ok(Exam { learn, test: (Part::Train, test), labels, truth, classes })
+    }
+
+    /// What it is, in words.
+    pub fn protocol(&self) -> String {
+        let (learn, test) = (self.learn.len(), self.truth.len());
+        match self.test.0 {
+            Part::Test => format!("{learn} training images, {test} test images"),
+            Part::Train => {
+                format!(
+                    "{learn} training images; there are no test images, so every fifth training image ({test}) is one"
+                )
+            }
+        }
+    }
 }
 
 /// Images larger than this are compared pixel by pixel at `SMALL_SIDE`: N large images at once would not fit in memory.

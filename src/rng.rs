@@ -36,6 +36,8 @@ pub enum Purpose {
     Groups = 13,
     /// Dropout masks of the key encoder; `index` is the sample, `view` the layer and view.
     KeyDropout = 14,
+    /// Views, order and labelled samples of a probe that trains; `index` is the sample.
+    Probe = 15,
 }
 
 /// The coordinates of a random stream.

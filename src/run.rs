@@ -12,6 +12,8 @@
 //! bad_files.csv          files that could not be used
 //! clusters.csv           the final clusters
 //! embeddings.npy         the final embeddings, in the order of files.csv
+//! heat.npz               where the network looks in a few images: their rows, the maps' side, the maps
+//! eval/                  what `pcp eval` found
 //! result.json            the result
 //! ```
 
@@ -49,6 +51,8 @@ const OURS: &[&str] = &[
     "bad_files.csv",
     "clusters.csv",
     "embeddings.npy",
+    "heat.npz",
+    "eval",
     "result.json",
 ];
 
@@ -294,6 +298,16 @@ impl RunFolder {
     /// Writes `embeddings.npy`.
     pub fn write_embeddings(&self, features: &Features) -> Result<()> {
         write_npy(&self.file("embeddings.npy"), &[features.rows, features.dim], &features.values)
+    }
+
+    /// Writes `heat.npz`: maps of `side` x `side` values for the images of `rows`.
+    pub fn write_heat(&self, rows: &[usize], side: usize, heat: &[f32]) -> Result<()> {
+        let rows: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
+        write_npz(&self.file("heat.npz"), |z| {
+            z.add("row", &rows)?;
+            z.add("side", &[side as u32])?;
+            z.add("heat", heat)
+        })
     }
 
     /// Writes `result.json`, which also says that the run is finished.

@@ -268,6 +268,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     setup.observer.phase(Phase::Embeddings, setup.plan.samples());
     let clean = Arc::new(setup.embed(&state.weights, View::Clean, Tap::Unit)?);
     setup.run.write_embeddings(&clean)?;
+    setup.write_heat(&state.weights)?;
 
     setup.observer.phase(Phase::FinalClusters, setup.clustering_steps());
     let (plan, history) = (setup.plan.clone(), state.history.clone());

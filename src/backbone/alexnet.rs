@@ -134,10 +134,11 @@ impl AlexNet {
         floats
     }
 
-    /// `[b, h, w, 3]` to `[b, hidden]`.
-    pub fn forward(&self, pass: &Pass, mut x: Tensor<4>) -> Tensor<2> {
+    /// `[b, h, w, 3]` to `[b, hidden]`; `seen` is shown the map after each of the five convolutions.
+    pub fn forward(&self, pass: &Pass, mut x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
         for (i, conv) in self.convs.iter().enumerate() {
             x = conv_bn(pass, conv, x, None);
+            seen(i, &x);
             if pooled(i) {
                 x = kernels::max_pool(x, self.pool, 2, 0);
             }

@@ -86,19 +86,22 @@ impl ResNet {
         floats
     }
 
-    /// `[b, h, w, 3]` to `[b, 8 width]`.
-    pub fn forward(&self, pass: &Pass, x: Tensor<4>) -> Tensor<2> {
+    /// `[b, h, w, 3]` to `[b, 8 width]`; `seen` is shown the map after each of the four stages.
+    pub fn forward(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
         let mut x = conv_bn(pass, &self.stem, x, None);
         if self.pool {
             x = kernels::max_pool(x, 3, 2, 1);
         }
-        for block in &self.blocks {
+        for (i, block) in self.blocks.iter().enumerate() {
             let y = conv_bn(pass, &block.first, x.clone(), None);
             let shortcut = match &block.shortcut {
                 Some(layer) => conv_bn(pass, layer, x, None),
                 None => x,
             };
             x = conv_bn(pass, &block.second, y, Some(shortcut));
+            if i % 2 == 1 {
+                seen(i / 2, &x);
+            }
         }
         kernels::mean_pool(x)
     }

@@ -8,9 +8,10 @@ use crate::config::{self, Arch, Auto, Config, FeatureKind, System};
 use crate::data::{self, Dataset};
 use crate::error::{Error, Result};
 use crate::evaluate::Probe;
+use crate::evaluate::heatmap::heat;
 use crate::evaluate::knn::accuracy;
 use crate::features::Features;
-use crate::loader::{Loader, Part, View};
+use crate::loader::{Draw, Loader, Part, View};
 use crate::method::{self, Method, Plan};
 use crate::run::{About, RunFolder, Warning};
 use crate::schedule::{Schedule, probe_interval};
@@ -20,6 +21,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Images whose heat maps a run keeps.
+const HEATED: usize = 48;
 
 /// A run, ready to train.
 pub struct Setup {
@@ -251,6 +255,22 @@ impl Setup {
         self.probe.as_ref().map(|probe| probe.pixels(&self.stop)).transpose()
     }
 
+    /// Writes where the network looks in a few of the images.
+    pub(super) fn write_heat(&self, weights: &Weights) -> Result<()> {
+        let n = self.plan.samples();
+        let shown = n.min(HEATED);
+        let rows: Vec<usize> = (0..shown).map(|i| i * n / shown).collect();
+        let (loader, network, weights) = (self.loader.clone(), self.network.clone(), weights.clone());
+        let draws = Draw::first(&rows);
+        let heats =
+            self.stop.run(move || heat(&network, &weights, &loader.batch(Part::Train, &draws, &[View::Clean])))?;
+        self.run.write_heat(
+            &rows,
+            heats.first().map_or(0, |h| h.side),
+            &heats.iter().flat_map(|h| h.values.clone()).collect::<Vec<_>>(),
+        )
+    }
+
     /// Writes the weights with a card that describes them, and, where the system learns by labels, its classifier.
     pub(super) fn save_model(&self, state: &State, (round, epoch): (u32, u32), path: &Path) -> Result<()> {
         let (mean, std) = normalisation(&self.plan.config);
@@ -287,16 +307,9 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
             "wait for the first probe, or leave out --best",
         ));
     }
-    let arrays_of = |arrays: BTreeMap<String, Array>, prefix: &str| -> Vec<Named> {
-        let named = |(name, array): (String, Array)| match array {
-            Array::F32(shape, values) => Some(Named { name: name.strip_prefix(prefix)?.to_string(), shape, values }),
-            Array::U32(..) => None,
-        };
-        arrays.into_iter().filter_map(named).collect()
-    };
     if path.exists() {
         let file = Tensors::<ModelCard>::read(&path)?;
-        let weights = network.from_named(&arrays_of(file.arrays, ""))?;
+        let weights = network.from_named(&named(file.arrays, ""))?;
         return Ok((network, weights, (file.about.round, file.about.epoch), name.to_string()));
     }
     let Some(newest) = checkpoints::list(run)?.pop() else {
@@ -306,9 +319,33 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
         ));
     };
     let file = Tensors::<Progress>::read(&newest)?;
-    let weights = network.from_named(&arrays_of(file.arrays, "model/"))?;
+    let weights = network.from_named(&named(file.arrays, "model/"))?;
     let name = newest.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     Ok((network, weights, (file.about.round, file.about.epoch), name))
+}
+
+/// The snapshots of a run, in the order of time: file name and weights.
+pub fn read_snapshots(run: &RunFolder, config: &Config) -> Result<Vec<(String, Weights)>> {
+    let network = Network::new(&config.network, image_side(config))?;
+    let entries = std::fs::read_dir(run.file("snapshots")).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|e| e.path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
+    paths.sort();
+    let read = |path: &std::path::PathBuf| {
+        let file = Tensors::<ModelCard>::read(path)?;
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok((name, network.from_named(&named(file.arrays, ""))?))
+    };
+    paths.iter().map(read).collect()
+}
+
+/// The arrays whose names begin with `prefix`, without it.
+fn named(arrays: BTreeMap<String, Array>, prefix: &str) -> Vec<Named> {
+    let named = |(name, array): (String, Array)| match array {
+        Array::F32(shape, values) => Some(Named { name: name.strip_prefix(prefix)?.to_string(), shape, values }),
+        Array::U32(..) => None,
+    };
+    arrays.into_iter().filter_map(named).collect()
 }
 
 fn normalisation(config: &Config) -> ([f64; 3], [f64; 3]) {

@@ -1,0 +1,120 @@
+//! `pcp eval linear`.
+
+use crate::cli;
+use crate::cli::progress::{self, bar};
+use crate::cli::table;
+use crate::error::{Error, Result};
+use crate::evaluate::Exam;
+use crate::evaluate::linear::{Curve, Layer, Probing, Settings};
+use crate::loader::Loader;
+use crate::run::RunFolder;
+use crate::train::setup;
+use crate::work::Stop;
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Args)]
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
+Examples:
+  pcp eval linear runs/photos --fast                      the last map and the pooled features, a minute or two
+  pcp eval linear runs/c10 --layer layer4                 the paper's protocol: 90 epochs with random views
+  pcp eval linear runs/c10 --layer all --epochs 30 --json
+
+Layers: layer1 to layer4 of a ResNet, conv1 to conv5 of an AlexNet, pooled, embedding, all."
+)]
+pub struct Linear {
+    /// A run folder
+    run: PathBuf,
+    /// Which layers, separated by commas [default: the last map and pooled]
+    #[arg(long, value_delimiter = ',', value_name = "LAYER")]
+    layer: Vec<String>,
+    /// Learn on clean features taken once instead of random views: quicker, and not the paper's protocol
+    #[arg(long)]
+    fast: bool,
+    /// Epochs
+    #[arg(long, default_value_t = 90)]
+    epochs: u32,
+    /// Features per step
+    #[arg(long, default_value_t = 256)]
+    batch: usize,
+    /// Learning rate at the beginning
+    #[arg(long, default_value_t = 0.1)]
+    lr: f64,
+    /// Everything random follows from it
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Use the weights of the best probe instead of the last
+    #[arg(long)]
+    best: bool,
+    /// Threads [default: all cores]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    protocol: String,
+    settings: Settings,
+    weights: String,
+    layers: Vec<Curve>,
+}
+
+pub fn run(args: &Linear, stop: &Stop) -> Result<()> {
+    cli::use_threads(args.threads)?;
+    if args.epochs == 0 || args.batch == 0 || !(args.lr > 0.0 && args.lr.is_finite()) {
+        return Err(Error::usage(
+            "--epochs, --batch and --lr must be above 0",
+            "leave them out for the paper's values",
+        ));
+    }
+    let run = RunFolder::open(&args.run)?;
+    let (config, _) = run.read_config()?;
+    let (network, weights, _, file) = setup::read_model(&run, &config, args.best)?;
+    let names = match args.layer.is_empty() {
+        true => network.stages().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect(),
+        false => args.layer.clone(),
+    };
+    let layers = Layer::named(&network, &names)?;
+    let dataset = Arc::new(progress::read_images(&config, args.json, stop)?);
+    let exam = Exam::new(&dataset)?;
+    let loader = Loader::new(dataset, setup::augmenter(&config));
+    let settings = Settings {
+        epochs: args.epochs,
+        batch: args.batch,
+        lr: args.lr,
+        fast: args.fast,
+        seed: args.seed,
+        ..Settings::default()
+    };
+    let bar = bar("linear probe", args.json);
+    let images = exam.truth.len() + exam.learn.len() * if args.fast { 1 } else { args.epochs as usize };
+    bar.set_length((images * if args.fast { layers.len() } else { 1 }) as u64);
+    let probing = Probing { network: &Arc::new(network), weights: &weights, loader: &loader, exam: &exam, stop };
+    let told = |layer: &str, epoch: u32, accuracy: f64| {
+        if !args.json && !bar.is_hidden() {
+            bar.set_message(format!("{layer}, epoch {}: {accuracy:.1} %", epoch + 1));
+        }
+    };
+    let curves = probing.run(&layers, &settings, &|n| bar.inc(n as u64), &told)?;
+    bar.finish_and_clear();
+    let views = if args.fast { "fast: clean features taken once" } else { "random views in every epoch" };
+    let protocol = format!("linear probe, {} epochs, {views}; {}", args.epochs, exam.protocol());
+    let report = Report { protocol, settings, weights: file, layers: curves };
+    super::keep(&run, if args.fast { "linear-fast.json" } else { "linear.json" }, &report)?;
+    if args.json {
+        return cli::print_json(&report);
+    }
+    let row = |c: &Curve| {
+        let best = format!("best {:.2} % (epoch {})", c.best, c.best_epoch);
+        (c.layer.clone(), format!("{:.2} %, {best}, {} features", c.last, c.features))
+    };
+    let rows: Vec<_> = report.layers.iter().map(row).collect();
+    cli::print(&format!("{}  ({})", table::columns(&rows), report.protocol))
+}
