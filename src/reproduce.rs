@@ -15,7 +15,7 @@ mod scale;
 mod tables;
 
 pub use cell::{Cell, Measure, Recipe, Run};
-pub use record::CellRecord;
+pub use record::{CellRecord, LINEAR_LAYER, linear};
 pub use render::{Known, page, text};
 pub use scale::{Data, Net, Scale};
 pub use tables::{Row, Table, tables};

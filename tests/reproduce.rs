@@ -186,7 +186,7 @@ fn missing_data_is_named_for_every_cell() {
         assert!(said.contains(word), "{word} is not in {said}");
     }
     let table = fs::read_to_string(out.join("full/table6.md")).unwrap();
-    assert!(table.contains("| DC | failed: CIFAR-10") && table.contains("| not yet | not yet |"), "{table}");
+    assert!(table.contains("| DC | failed: CIFAR-10") && table.contains("failed: CIFAR-100"), "{table}");
     // Tables of which nothing can be measured yet are no failure.
     assert!(succeed(&["reproduce", "table9", "--out", text]).contains("| PCP | not yet | 39.8 |"));
 }
@@ -214,6 +214,23 @@ fn wrong_words_are_answered_with_right_ones() {
     assert!(listed.contains("to do   table7/moco-knn") && listed.contains("not yet table9/pcp"), "{listed}");
     assert!(listed.contains("pcp train DATA/in100 --preset in100 --preset moco"), "{listed}");
     assert!(!out.exists(), "nothing was run");
+}
+
+/// Linear cells are probes of the runs that the kNN cells have, made once.
+#[test]
+fn linear_cells_probe_the_runs_that_are_there() {
+    let (_dir, out) = place("results");
+    let args = ["reproduce", "table7", "--scale", "tiny", "--only", "pcp", "--quiet", "--out", out.to_str().unwrap()];
+    succeed(&args);
+    let record = std::fs::read_to_string(out.join("tiny/table7/pcp-linear-s0.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    assert!(record["linear_last"].as_f64().unwrap() > 0.0 && record["linear_best"].is_number(), "{record}");
+    let runs: Vec<_> = std::fs::read_dir(out.join("tiny/runs")).unwrap().flatten().map(|e| e.path()).collect();
+    assert_eq!(runs.len(), 1, "one run has both cells");
+    let probe = runs[0].join("eval/linear.json");
+    let before = std::fs::metadata(&probe).unwrap().modified().unwrap();
+    succeed(&args);
+    assert_eq!(std::fs::metadata(&probe).unwrap().modified().unwrap(), before, "what is there is not made again");
 }
 
 /// The cell of PCP with warm-up and rounds, small as it is, has everything in it that the full one has.

@@ -3,7 +3,7 @@
 mod finetune;
 mod heatmap;
 mod knn;
-mod linear;
+pub(super) mod linear;
 
 use crate::error::{Error, Result};
 use crate::files::{make_folder, write_bytes};

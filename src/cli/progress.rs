@@ -190,7 +190,7 @@ impl Observer for Progress {
 /// A bar for work of a known length, shown only to a person.
 pub fn bar(what: &str, quiet: bool) -> ProgressBar {
     let bar = if quiet || !std::io::stderr().is_terminal() { ProgressBar::hidden() } else { ProgressBar::new(1) };
-    bar.set_style(style("{prefix:>14} {bar:30} {pos}/{len}"));
+    bar.set_style(style("{prefix:>14} {bar:30} {pos}/{len}  {msg}"));
     bar.set_prefix(what.to_string());
     bar
 }

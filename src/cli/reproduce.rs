@@ -1,12 +1,14 @@
 //! `pcp reproduce`.
 
+use super::eval::linear;
 use super::table::duration;
 use super::train;
 use crate::config::Config;
 use crate::data::Source;
 use crate::error::{Error, Kind, Result, listed};
+use crate::evaluate::linear::Settings;
 use crate::files::{make_folder, write_bytes};
-use crate::reproduce::{self, Cell, CellRecord, Job, Known, Scale, Table};
+use crate::reproduce::{self, Cell, CellRecord, Job, Known, Measure, Scale, Table};
 use crate::run::{RunFolder, RunResult};
 use crate::work::Stop;
 use clap::Parser;
@@ -148,7 +150,10 @@ impl Session {
             if !before {
                 self.say(&format!("{place}: {}", self.command(&job)));
             }
-            let made = stop.check().and_then(|()| self.make(&job, stop)).and_then(|run| self.keep(&job, &run));
+            let made = stop.check().and_then(|()| self.make(&job, stop)).and_then(|run| {
+                self.probe(&job, &run, stop)?;
+                self.keep(&job, &run)
+            });
             match made {
                 Ok(first) => {
                     let when = if before { "made before, " } else { "" };
@@ -204,6 +209,16 @@ impl Session {
         }
         let args = self.parsed(job, if begun.is_some() { "--resume" } else { "--out" })?;
         train::execute(&args, self.command(job), stop).map(|(run, _)| run)
+    }
+
+    /// The linear probe that a job's cells ask for, unless it has been made.
+    fn probe(&self, job: &Job, run: &RunFolder, stop: &Stop) -> Result<()> {
+        let asked = job.cells.iter().any(|cell| cell.measure == Measure::Linear);
+        if !asked || reproduce::linear(run, self.scale)?.is_some() {
+            return Ok(());
+        }
+        let settings = Settings { epochs: self.scale.linear_epochs(), ..Settings::default() };
+        linear::measure(run, &[reproduce::LINEAR_LAYER.to_string()], settings, false, self.args.quiet, stop).map(|_| ())
     }
 
     fn parsed(&self, job: &Job, flag: &str) -> Result<train::Args> {

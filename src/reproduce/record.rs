@@ -40,6 +40,12 @@ pub struct CellRecord {
     /// Accuracy of the system's own classifier, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classifier: Option<f64>,
+    /// Accuracy of the linear probe at its last epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linear_last: Option<f64>,
+    /// At its best epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linear_best: Option<f64>,
     /// kNN of the pooled features at the last epoch, where the whole run is the cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knn_pooled: Option<f64>,
@@ -76,6 +82,7 @@ impl CellRecord {
             Measure::Round(_) => epochs.iter().map(|record| record.seconds).sum(),
             _ => result.seconds,
         };
+        let linear = if cell.measure == Measure::Linear { linear(run, scale)? } else { None };
         Ok(CellRecord {
             table: format!("table{}", cell.table),
             cell: cell.name.clone(),
@@ -90,7 +97,9 @@ impl CellRecord {
             knn_last: accuracy.last().map(|a| a.1).or(untrained),
             knn_best: best.map(|b| b.1).or(untrained),
             best_epoch: best.map(|b| b.0),
-            classifier: result.classifier,
+            classifier: result.classifier.filter(|_| cell.measure != Measure::Linear),
+            linear_last: linear.map(|l| l.0),
+            linear_best: linear.map(|l| l.1),
             knn_pooled: result.knn_pooled.filter(|_| cell.measure == Measure::Knn),
             paper: cell.paper,
             accuracy_per_epoch: accuracy,
@@ -133,4 +142,21 @@ impl CellRecord {
         };
         found.iter().map(|(_, path)| read(path)).collect()
     }
+}
+
+/// The layer that linear cells are measured on.
+pub const LINEAR_LAYER: &str = "conv5";
+
+/// Last and best accuracy of a run's linear probe, if it has one of the scale's length.
+pub fn linear(run: &RunFolder, scale: Scale) -> Result<Option<(f64, f64)>> {
+    let path = run.file("eval").join("linear.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let report: serde_json::Value = serde_json::from_slice(&read_bytes(&path)?)
+        .map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file: it is made again"))?;
+    let layers = report["layers"].as_array().into_iter().flatten();
+    let found = layers.into_iter().find(|layer| layer["layer"] == LINEAR_LAYER);
+    let whole = report["settings"]["epochs"] == scale.linear_epochs();
+    Ok(found.filter(|_| whole).and_then(|layer| Some((layer["last"].as_f64()?, layer["best"].as_f64()?))))
 }

@@ -1,6 +1,6 @@
 //! A table as a page: our figures beside the paper's, and what was done to get them.
 
-use super::cell::Cell;
+use super::cell::{Cell, Measure};
 use super::record::CellRecord;
 use super::scale::Scale;
 use super::tables::Table;
@@ -50,7 +50,7 @@ pub fn page(table: &Table, scale: Scale, known: &dyn Fn(&Cell) -> Known, finding
 
 /// What stands in a cell.
 pub fn text(cell: &Cell, known: &Known) -> String {
-    let figure = figure(&known.records);
+    let figure = figure(cell, &known.records);
     let failed = known.failed.as_ref().map(|why| format!("failed: {}", why.replace('|', "/").replace('\n', " ")));
     match (figure, failed) {
         (Some(figure), Some(failed)) => format!("{figure}; {failed}"),
@@ -61,9 +61,13 @@ pub fn text(cell: &Cell, known: &Known) -> String {
 }
 
 /// The figure of some seeds: last epoch, best epoch where it differs, and the classifier where there is one.
-fn figure(records: &[CellRecord]) -> Option<String> {
+fn figure(cell: &Cell, records: &[CellRecord]) -> Option<String> {
     let of = |value: fn(&CellRecord) -> Option<f64>| records.iter().filter_map(value).collect::<Vec<f64>>();
-    let (last, best, classifier) = (of(|r| r.knn_last), of(|r| r.knn_best), of(|r| r.classifier));
+    let (last, best) = match cell.measure {
+        Measure::Linear => (of(|r| r.linear_last), of(|r| r.linear_best)),
+        _ => (of(|r| r.knn_last), of(|r| r.knn_best)),
+    };
+    let classifier = of(|r| r.classifier);
     let mut words = Vec::new();
     if !last.is_empty() {
         let better = mean(&best) - mean(&last) > WORTH_SHOWING;
@@ -106,7 +110,7 @@ fn remarks(table: &Table, scale: Scale, known: &dyn Fn(&Cell) -> Known) -> Vec<S
     let mut remarks = Vec::new();
     if table.cells().any(|cell| cell.measure.exists()) {
         remarks.push(format!(
-            "kNN accuracy of the last epoch in percent, in parentheses that of the best epoch where it is more than \
+            "accuracy of the last epoch in percent (kNN unless said), in parentheses that of the best epoch where it is more than \
              {WORTH_SHOWING} above{seeds}"
         ));
     }

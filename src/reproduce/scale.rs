@@ -122,6 +122,11 @@ impl Scale {
         if self == Scale::Tiny { rounds.min(2) } else { rounds }
     }
 
+    /// Epochs of a linear probe: the paper's, where figures mean something.
+    pub fn linear_epochs(self) -> u32 {
+        if self == Scale::Tiny { 3 } else { 90 }
+    }
+
     /// What the run trains on, for names.
     pub(super) fn data_name(self, data: Data) -> &'static str {
         if self == Scale::Tiny { "bundled" } else { data.word() }

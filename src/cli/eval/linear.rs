@@ -58,8 +58,9 @@ pub struct Linear {
     json: bool,
 }
 
+/// What is kept of a linear probe.
 #[derive(Serialize)]
-struct Report {
+pub(in crate::cli) struct Report {
     protocol: String,
     settings: Settings,
     weights: String,
@@ -75,16 +76,6 @@ pub fn run(args: &Linear, stop: &Stop) -> Result<()> {
         ));
     }
     let run = RunFolder::open(&args.run)?;
-    let (config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(&run, &config, args.best)?;
-    let names = match args.layer.is_empty() {
-        true => network.stages().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect(),
-        false => args.layer.clone(),
-    };
-    let layers = Layer::named(&network, &names)?;
-    let dataset = Arc::new(progress::read_images(&config, args.json, stop)?);
-    let exam = Exam::new(&dataset)?;
-    let loader = Loader::new(dataset, setup::augmenter(&config));
     let settings = Settings {
         epochs: args.epochs,
         batch: args.batch,
@@ -93,21 +84,7 @@ pub fn run(args: &Linear, stop: &Stop) -> Result<()> {
         seed: args.seed,
         ..Settings::default()
     };
-    let bar = bar("linear probe", args.json);
-    let images = exam.truth.len() + exam.learn.len() * if args.fast { 1 } else { args.epochs as usize };
-    bar.set_length((images * if args.fast { layers.len() } else { 1 }) as u64);
-    let probing = Probing { network: &Arc::new(network), weights: &weights, loader: &loader, exam: &exam, stop };
-    let told = |layer: &str, epoch: u32, accuracy: f64| {
-        if !args.json && !bar.is_hidden() {
-            bar.set_message(format!("{layer}, epoch {}: {accuracy:.1} %", epoch + 1));
-        }
-    };
-    let curves = probing.run(&layers, &settings, &|n| bar.inc(n as u64), &told)?;
-    bar.finish_and_clear();
-    let views = if args.fast { "fast: clean features taken once" } else { "random views in every epoch" };
-    let protocol = format!("linear probe, {} epochs, {views}; {}", args.epochs, exam.protocol());
-    let report = Report { protocol, settings, weights: file, layers: curves };
-    super::keep(&run, if args.fast { "linear-fast.json" } else { "linear.json" }, &report)?;
+    let report = measure(&run, &args.layer, settings, args.best, args.json, stop)?;
     if args.json {
         return cli::print_json(&report);
     }
@@ -117,4 +94,40 @@ pub fn run(args: &Linear, stop: &Stop) -> Result<()> {
     };
     let rows: Vec<_> = report.layers.iter().map(row).collect();
     cli::print(&format!("{}  ({})", table::columns(&rows), report.protocol))
+}
+
+/// Probes the layers of those names, and keeps the report in the run's folder.
+pub(in crate::cli) fn measure(
+    run: &RunFolder,
+    names: &[String],
+    settings: Settings,
+    best: bool,
+    quiet: bool,
+    stop: &Stop,
+) -> Result<Report> {
+    let (config, _) = run.read_config()?;
+    let (network, weights, _, file) = setup::read_model(run, &config, best)?;
+    let usual = || network.stages().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect();
+    let names: Vec<String> = if names.is_empty() { usual() } else { names.to_vec() };
+    let layers = Layer::named(&network, &names)?;
+    let dataset = Arc::new(progress::read_images(&config, quiet, stop)?);
+    let exam = Exam::new(&dataset)?;
+    let loader = Loader::new(dataset, setup::augmenter(&config));
+    let bar = bar("linear probe", quiet);
+    let (passes, times) = match settings.fast {
+        true => (1, layers.len()),
+        false => (settings.epochs as usize, 1),
+    };
+    bar.set_length(((exam.truth.len() + exam.learn.len() * passes) * times) as u64);
+    let probing = Probing { network: &Arc::new(network), weights: &weights, loader: &loader, exam: &exam, stop };
+    let told = |layer: &str, epoch: u32, accuracy: f64| {
+        bar.set_message(format!("{layer}, epoch {}: {accuracy:.1} %", epoch + 1));
+    };
+    let curves = probing.run(&layers, &settings, &|n| bar.inc(n as u64), &told)?;
+    bar.finish_and_clear();
+    let views = if settings.fast { "fast: clean features taken once" } else { "random views in every epoch" };
+    let protocol = format!("linear probe, {} epochs, {views}; {}", settings.epochs, exam.protocol());
+    let report = Report { protocol, settings, weights: file, layers: curves };
+    super::keep(run, if settings.fast { "linear-fast.json" } else { "linear.json" }, &report)?;
+    Ok(report)
 }
