@@ -129,6 +129,10 @@ impl Config {
                 return Err(Error::usage(format!("{key} is {value}"), format!("{key} may be {most} at the most")));
             }
         }
+        if c.method.system == System::Deepcluster && c.clusters.features == ClusterFeatures::Bank {
+            let message = "clusters.features is bank, but deepcluster has none";
+            return Err(Error::usage(message, "set clusters.features=clean or augmented"));
+        }
         if c.evaluate.every == Auto::Value(0) {
             return Err(Error::usage("evaluate.every is 0", "give --eval-every a number from 1"));
         }

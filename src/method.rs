@@ -61,18 +61,15 @@ impl Plan {
         self.key(Purpose::Order, at).shuffled(self.ids())
     }
 
-    /// `rows` cut into batches.
+    /// `draws` cut into batches.
     fn cut(&self, draws: &[Draw]) -> Vec<Vec<Draw>> {
         draws.chunks(self.config.train.batch).map(<[Draw]>::to_vec).collect()
     }
 
-    /// All samples in this epoch's order in whole batches: a last partial one is left out, unless it is the only one.
-    fn whole_batches(&self, at: At) -> Vec<Vec<Draw>> {
-        let mut batches = self.cut(&Draw::first(&self.shuffled(at)));
-        if batches.len() > 1 && batches.last().is_some_and(|b| b.len() < self.config.train.batch) {
-            batches.pop();
-        }
-        batches
+    /// Steps of an epoch of all samples, with or without a last partial batch.
+    fn steps(&self, whole: bool) -> usize {
+        let (n, batch) = (self.samples(), self.config.train.batch);
+        if whole { (n / batch).max(1) } else { n.div_ceil(batch) }
     }
 }
 
@@ -211,6 +208,16 @@ pub trait Method: Send + Sync {
         false
     }
 
+    /// Assignments that k-means makes before an epoch that clusters.
+    fn clustering_steps(&self, _plan: &Plan) -> usize {
+        0
+    }
+
+    /// Which features it trains: those that are worth keeping.
+    fn tap(&self) -> Tap {
+        Tap::Unit
+    }
+
     /// What it wants to see of all images before this epoch.
     fn look(&self, _plan: &Plan, _at: At) -> Option<Look> {
         None
@@ -229,9 +236,21 @@ pub trait Method: Send + Sync {
         Ok(Supervision { clusters: plan.samples(), ..Supervision::default() })
     }
 
+    /// Whether a last partial batch is left out, unless it is the only one.
+    fn whole_batches(&self) -> bool {
+        false
+    }
+
+    /// Steps of an epoch.
+    fn steps(&self, plan: &Plan) -> usize {
+        plan.steps(self.whole_batches())
+    }
+
     /// The samples of this epoch, batch by batch.
     fn batches(&self, plan: &Plan, at: At, _lesson: &Lesson) -> Vec<Vec<Draw>> {
-        plan.cut(&Draw::first(&plan.shuffled(at)))
+        let mut batches = plan.cut(&Draw::first(&plan.shuffled(at)));
+        batches.truncate(self.steps(plan));
+        batches
     }
 
     /// Views of every image in this epoch.

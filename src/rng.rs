@@ -30,7 +30,7 @@ pub enum Purpose {
     Classifier = 10,
     /// The queue's first keys; `index` is the place.
     Queue = 11,
-    /// Which samples of a cluster are drawn; `index` is the cluster.
+    /// Which samples of a cluster are drawn; `index` is the sample, or, at view 1, the cluster.
     Sampler = 12,
     /// How keys are dealt to the groups of batch norm; `index` is the sample.
     Groups = 13,

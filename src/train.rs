@@ -9,7 +9,7 @@ pub use observer::{Live, Observer, Phase, Silent};
 pub use setup::{ModelCard, Setup};
 pub use state::{Progress, State};
 
-use crate::backbone::{DropoutKey, Tap};
+use crate::backbone::DropoutKey;
 use crate::config::ClusterFeatures;
 use crate::error::{Error, Result};
 use crate::features::Features;
@@ -89,7 +89,9 @@ fn look(setup: &Setup, state: &mut State) -> Result<Features> {
 fn supervise(setup: &Setup, state: &mut State, features: Features) -> Result<()> {
     let started = Instant::now();
     let at @ (round, epoch) = state.at();
-    setup.observer.phase(Phase::Clusters, setup.clustering_steps());
+    if setup.method.look(&setup.plan, at).is_some() {
+        setup.observer.phase(Phase::Clusters, setup.method.clustering_steps(&setup.plan));
+    }
     let (method, plan, memory) = (setup.method, setup.plan.clone(), state.memory.clone());
     let (history, observer, stop) = (state.history.clone(), setup.observer.clone(), setup.stop.clone());
     let (centroids, before) = (state.centroids.clone(), state.previous.clone());
@@ -148,7 +150,8 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
         let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
         let dropout = DropoutKey {
             key: Key { purpose: Purpose::Dropout, ..random },
-            ids: rows.iter().map(|row| ids[*row]).collect(),
+            // Copies of an image are dropped out each in its own way.
+            ids: draws.iter().map(|draw| ids[draw.row] | u64::from(draw.copy) << 48).collect(),
         };
         let (network, plan, lesson, memory) =
             (setup.network.clone(), setup.plan.clone(), lesson.clone(), state.memory.clone());
@@ -216,7 +219,9 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     setup.run.append_metrics(&record)?;
     setup.observer.epoch(&record);
 
-    state.previous = state.lesson.take();
+    // Who comes next asks for the positives and the labels alone.
+    let kept = |lesson: Arc<Lesson>| Arc::new(Lesson { clusterings: Vec::new(), ..Arc::unwrap_or_clone(lesson) });
+    state.previous = state.lesson.take().map(kept);
     let progress = &mut state.progress;
     progress.seconds += record.seconds;
     progress.metrics_lines += 1;
@@ -263,14 +268,14 @@ fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> 
 fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let started = Instant::now();
     let train = &setup.plan.config.train;
-    let last = (train.rounds.saturating_sub(1), train.epochs - 1);
+    let last = if train.rounds > 0 { (train.rounds - 1, train.epochs - 1) } else { (0, 0) };
     setup.save_model(state, last, &setup.run.file("model.safetensors"))?;
     setup.observer.phase(Phase::Embeddings, setup.plan.samples());
-    let clean = Arc::new(setup.embed(&state.weights, View::Clean, Tap::Unit)?);
+    let clean = Arc::new(setup.embed(&state.weights, View::Clean, setup.method.tap())?.normalised());
     setup.run.write_embeddings(&clean)?;
     setup.write_heat(&state.weights)?;
 
-    setup.observer.phase(Phase::FinalClusters, setup.clustering_steps());
+    setup.observer.phase(Phase::FinalClusters, setup.final_steps());
     let (plan, history) = (setup.plan.clone(), state.history.clone());
     let (observer, stop) = (setup.observer.clone(), setup.stop.clone());
     let (labels, purified) = setup.stop.run(move || {

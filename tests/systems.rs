@@ -4,12 +4,17 @@
 
 mod common;
 use common::*;
+use pcp::config::{Config, DATA_PRESETS, PRESETS, preset};
+use pcp::data::{Load, Source};
+use pcp::train::setup;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 /// A second round, batches that do not come out even, checkpoints within epochs.
-fn arguments(out: &std::path::Path, preset: &str, more: &[&str]) -> Vec<String> {
-    let own = ["--preset", preset, "--epochs", "3", "--set", "la.background=40", "--set", "clusters.iterations=5"];
+fn arguments(out: &Path, preset: &str, more: &[&str]) -> Vec<String> {
+    let own = ["--preset", preset, "--epochs", "3", "--save-minutes", "0.000000001", "--set", "la.background=40"];
     small(out, &[&own[..], more].concat())
 }
 
@@ -18,23 +23,31 @@ fn bits_hold(preset: &str, more: &[&str]) {
     let (dir, killed) = place("killed");
     let whole = dir.path().join("whole");
     succeed(&words(&arguments(&whole, preset, &[more, &["--threads", "1", "--quiet"]].concat())));
-    let mut child = pcp(&words(&arguments(&killed, preset, &[more, &["--threads", "3", "--quiet"]].concat())))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    // Somewhere in the second epoch or later, as soon as it has begun.
-    let metrics = killed.join("metrics.jsonl");
-    while !metrics.exists() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    std::thread::sleep(Duration::from_millis(15));
-    let _ = child.kill();
-    child.wait().unwrap();
+    // In the second round, within an epoch: there AND has neighbours, LA clusterings, DeepCluster a half-trained classifier.
+    let within = (0..20).any(|_| {
+        let _ = std::fs::remove_dir_all(&killed);
+        let args = arguments(&killed, preset, &[more, &["--threads", "3", "--quiet"]].concat());
+        let mut child = pcp(&words(&args)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while !newest(&killed).starts_with("r001-e00001-b0000002") && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        let name = newest(&killed);
+        name.starts_with("r001") && !name.contains("-b0000000")
+    });
+    assert!(within, "it could not be killed within an epoch of the second round");
     succeed(&["train", "--resume", killed.to_str().unwrap(), "--quiet"]);
     assert_same(&bits(&whole), &bits(&killed));
     let metrics = std::fs::read_to_string(whole.join("metrics.jsonl")).unwrap();
     assert!(!metrics.contains("null,\"loss\"") && !metrics.contains("NaN"), "{metrics}");
+}
+
+/// Name of the newest checkpoint.
+fn newest(run: &Path) -> String {
+    let entries = std::fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+    let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.ends_with(".safetensors")).max().unwrap_or_default()
 }
 
 #[test]
@@ -125,5 +138,90 @@ fn two_images_and_equal_images_train_under_every_system() {
             let args = [&["train", root.to_str().unwrap(), "--out", out.to_str().unwrap()][..], &args].concat();
             succeed(&args);
         }
+    }
+}
+
+/// The presets of systems, and the settings that each may change.
+const OWN: &[(&str, &[&str])] = &[
+    ("pcp", &[]),
+    ("pc", &["purify.gamma", "purify.votes", "objective.warmup_rounds"]),
+    ("pc-cpr", &["purify.votes", "objective.warmup_rounds"]),
+    ("pcp-nowarm", &["objective.warmup_rounds"]),
+    ("pcp-paper", &["purify.reliable_from", "objective.form"]),
+    ("pcp-release", &["purify.stop_at_first_single", "objective.warmup_rounds"]),
+    ("dc", &["clusters.progressive", "purify.gamma", "purify.votes", "objective.warmup_rounds"]),
+    ("ir", &["method.system", "objective.warmup_rounds"]),
+    ("is", &["method.system", "train.lr_steps", "objective.warmup_rounds"]),
+    ("and", &["method.system", "train.rounds", "train.nesterov", "objective.warmup_rounds"]),
+    ("and-oneoff", &["method.system", "train.rounds", "train.nesterov", "and.share", "objective.warmup_rounds"]),
+    (
+        "la",
+        &[
+            "method.system",
+            "train.weight_decay",
+            "clusters.features",
+            "clusters.floor",
+            "objective.tau",
+            "objective.warmup_rounds",
+        ],
+    ),
+    (
+        "deepcluster",
+        &[
+            "method.system",
+            "train.batch",
+            "train.lr",
+            "train.lr_steps",
+            "train.weight_decay",
+            "clusters.features",
+            "objective.warmup_rounds",
+        ],
+    ),
+    ("moco", &["method.system", "train.weight_decay", "objective.tau", "objective.warmup_rounds"]),
+    (
+        "moco2",
+        &[
+            "method.system",
+            "augment.hue",
+            "augment.jitter_probability",
+            "augment.blur",
+            "network.head",
+            "train.lr_schedule",
+            "train.weight_decay",
+            "objective.tau",
+            "objective.warmup_rounds",
+        ],
+    ),
+    (
+        "supervised",
+        &[
+            "method.system",
+            "augment.crop",
+            "augment.jitter_probability",
+            "augment.grey",
+            "train.lr",
+            "train.lr_schedule",
+            "objective.warmup_rounds",
+            "evaluate.features",
+        ],
+    ),
+    ("random", &["train.rounds", "objective.warmup_rounds"]),
+];
+
+#[test]
+fn systems_differ_in_nothing_but_their_own_settings() {
+    let systems: Vec<&str> = PRESETS.iter().map(|p| p.0).filter(|p| !DATA_PRESETS.contains(p)).collect();
+    assert_eq!(systems.len(), OWN.len(), "every system's preset is in the list");
+    let load = Load { limit: Some(400), ..Load::new(Source::Bundled) };
+    let dataset = pcp::data::load(&load, &|_, _| ()).unwrap();
+    let resolved = |name: &str| {
+        let config = Config::from_layers(&[preset(name).unwrap()]).unwrap();
+        setup::resolve(config, &dataset).unwrap().entries()
+    };
+    let common = resolved("pcp");
+    for (name, own) in OWN {
+        let differs: BTreeSet<String> =
+            resolved(name).into_iter().zip(&common).filter(|(a, b)| a != *b).map(|(a, _)| a.0).collect();
+        assert_eq!(differs, own.iter().map(|s| s.to_string()).collect(), "{name}");
     }
 }

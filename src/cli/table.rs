@@ -18,9 +18,10 @@ pub fn result(result: &RunResult) -> String {
     };
     percent("kNN of raw pixels", result.knn_raw, String::new());
     percent("kNN of the untrained network", result.knn_untrained, String::new());
+    let (best, last) = if result.epochs > 0 { (result.knn_best, result.knn_last) } else { (None, None) };
     let best_at = result.best_epoch.map(|e| format!("  (epoch {e})")).unwrap_or_default();
-    percent("kNN of the trained network, best", result.knn_best, best_at);
-    percent("kNN of the trained network, last", result.knn_last, String::new());
+    percent("kNN of the trained network, best", best, best_at);
+    percent("kNN of the trained network, last", last, String::new());
     percent("the same on pooled features", result.knn_pooled, String::new());
     percent("classifier on the test images", result.classifier, String::new());
     rows.push(("clusters".into(), result.clusters.to_string()));

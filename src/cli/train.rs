@@ -2,7 +2,7 @@
 
 use super::progress::{self, Progress};
 use super::table;
-use crate::config::{Config, DATA_PRESETS, Layer, preset};
+use crate::config::{Config, DATA_PRESETS, Layer, System, preset};
 use crate::data::{self, Source};
 use crate::error::{Error, Kind, Result};
 use crate::run::{About, RunFolder, RunResult, refuse_changes};
@@ -68,7 +68,7 @@ pub struct Args {
     /// Share of a cluster that is filtered out
     #[arg(long)]
     gamma: Option<f64>,
-    /// The least number of clusters: auto (a fiftieth of the images) or a number
+    /// The least number of clusters: auto (a fiftieth of the images, for LA a fortieth) or a number
     #[arg(long, value_name = "auto|N")]
     clusters: Option<String>,
     /// Network: resnet18, alexnet or alexnet224
@@ -209,6 +209,8 @@ pub(super) fn asked(args: &Args, source: &Source) -> Result<(Vec<String>, Config
     let named = args.preset.iter().any(|p| DATA_PRESETS.contains(&p.as_str()));
     let mut names: Vec<String> = (!named).then(|| data_preset.to_string()).into_iter().collect();
     names.extend(args.preset.iter().cloned());
+    // A system's own settings win over those of its data, in whatever order they are named.
+    names.sort_by_key(|name| !DATA_PRESETS.contains(&name.as_str()));
     let mut layers = names.iter().map(|n| preset(n)).collect::<Result<Vec<_>>>()?;
     layers.push(Layer::flag("DATA", "data.source", source.to_string()));
     layers.extend(args.overrides()?);
@@ -229,10 +231,9 @@ fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
     }
     let dataset = progress::read_images(&config, args.quiet, stop)?;
     let config = setup::resolve(config, &dataset)?;
-    let system = args.preset.first().map_or("pcp", String::as_str);
-    let system = Path::new(system).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
-    let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
     let about = about(&dataset, names, command);
+    let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
+    let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
     let run = RunFolder::create(&out, args.overwrite)?;
     run.write_config(&config, &about)?;
     run.write_files(&dataset)?;
@@ -304,7 +305,8 @@ fn plan(setup: &Setup, progress: &Progress) {
     let (config, data, network) = (&setup.plan.config, &setup.plan.dataset, &setup.network);
     let count = |labels: &Option<data::Labels>| labels.as_ref().map(|l| l.classes.len());
     let test = data.test.as_ref().map(|t| format!(", {} to test on", t.images.len())).unwrap_or_default();
-    let classes = count(&data.train.labels).map(|n| format!(", {n} classes (for evaluation only)")).unwrap_or_default();
+    let use_of = if config.method.system == System::Supervised { "" } else { " (for evaluation only)" };
+    let classes = count(&data.train.labels).map(|n| format!(", {n} classes{use_of}")).unwrap_or_default();
     progress.say(&format!("data      {}: {} images to learn from{test}{classes}", data.name, data.train.images.len()));
     progress.say(&format!(
         "network   {:?}, width {}, {} px, {:.1} M parameters",
@@ -313,12 +315,16 @@ fn plan(setup: &Setup, progress: &Progress) {
         network.size,
         network.parameter_count() as f64 / 1e6
     ));
-    progress.say(&format!("system    {}: {}", setup.about.system(), setup.method.describe(&setup.plan)));
+    let trains = match config.train.rounds {
+        0 => "nothing is trained".to_string(),
+        _ => setup.method.describe(&setup.plan),
+    };
+    progress.say(&format!("system    {}: {trains}", setup.about.system()));
     progress.say(&format!(
         "schedule  {} x {} epochs of {} steps; seed {}",
         config.train.rounds,
         config.train.epochs,
-        data.train.images.len().div_ceil(config.train.batch),
+        setup.method.steps(&setup.plan),
         config.train.seed
     ));
     let memory = setup.memory();

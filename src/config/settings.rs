@@ -256,7 +256,7 @@ pub struct Train {
     pub lr_steps: Vec<[f64; 2]>,
     /// SGD momentum.
     pub momentum: f64,
-    /// Nesterov's variant of it.
+    /// Nesterov's variant of it, for the network.
     pub nesterov: bool,
     /// Weight decay, on all parameters.
     pub weight_decay: f64,
@@ -297,7 +297,7 @@ pub enum ClusterFeatures {
 pub struct ClusterSettings {
     /// The floor N_c. Auto: a fiftieth of the images (a fortieth for LA), at least 2.
     pub floor: Auto<usize>,
-    /// Whether K_t falls from N to the floor (Eq. 1); otherwise it is the floor from the start.
+    /// Whether K_t falls from N to the floor (Eq. 1); otherwise it is the floor from the start, as LA and DeepCluster have it.
     pub progressive: bool,
     /// Which features are clustered.
     pub features: ClusterFeatures,
@@ -307,9 +307,9 @@ pub struct ClusterSettings {
     pub iterations: usize,
     /// Whether centroids are scaled to unit length.
     pub spherical: bool,
-    /// k-means starts per epoch; the one with the least objective counts.
+    /// k-means starts per epoch of PCP, and at the end; the one with the least objective counts.
     pub runs: u32,
-    /// Whether k-means starts from the centroids of the epoch before, once K_t stays the same; otherwise from random samples.
+    /// Whether PCP's k-means starts from the centroids of the epoch before, once K_t stays the same; otherwise from random samples.
     pub warm_start: bool,
 }
 
@@ -332,7 +332,7 @@ impl Default for ClusterSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PurifySettings {
-    /// Share of a cluster that CP_r filters out, the farthest from its centre.
+    /// Share of a cluster that CP_r filters out, the farthest from its centre; of the final clusters for every system.
     pub gamma: f64,
     /// How much a vote counts less with every epoch it is older (Eq. 2).
     pub alpha: f64,
@@ -399,7 +399,7 @@ pub struct Objective {
     pub form: Form,
     /// Share of the old row in an updated bank row.
     pub bank_momentum: f64,
-    /// Views that take the bank loss, 1 or 2.
+    /// Views that take PCP's bank loss, 1 or 2.
     pub bank_views: u32,
     /// Rounds with the IS warm-up; 0 for none.
     pub warmup_rounds: u32,

@@ -20,7 +20,8 @@ const BLOCK: usize = 16;
 impl Method for And {
     fn describe(&self, plan: &Plan) -> String {
         let a = &plan.config.and;
-        format!("{:.0} % more of the images with {} neighbours in every round", a.share * 100.0, a.neighbours)
+        let several = if a.neighbours == 1 { "" } else { "s" };
+        format!("{:.0} % more of the images with {} neighbour{several} in every round", a.share * 100.0, a.neighbours)
     }
 
     fn supervise(

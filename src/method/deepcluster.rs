@@ -25,6 +25,10 @@ impl Method for DeepCluster {
         Memory::default()
     }
 
+    fn clustering_steps(&self, plan: &Plan) -> usize {
+        plan.config.clusters.iterations + 1
+    }
+
     fn look(&self, plan: &Plan, _at: At) -> Option<Look> {
         Some(Look { view: plan.config.clusters.features, tap: Tap::Raw })
     }
@@ -96,7 +100,8 @@ pub fn sample(labels: &[u32], ids: &[u64], draw: Key, order: Key) -> Vec<Draw> {
     let mut draws = Vec::with_capacity(each * filled);
     for (cluster, members) in members.iter().enumerate().filter(|(_, m)| !m.is_empty()) {
         if members.len() < each {
-            let mut stream = draw.stream(cluster as u64, 0);
+            // Samples draw at view 0 below, clusters at view 1.
+            let mut stream = draw.stream(cluster as u64, 1);
             draws.extend((0..each).map(|_| members[stream.below(members.len() as u64) as usize]));
         } else {
             let of: Vec<u64> = members.iter().map(|row| ids[*row]).collect();
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cluster_gives_every_sample_once() {
+    fn one_cluster_is_drawn_from_with_replacement_and_none_gives_nothing() {
         let draws = sample(&[0; 5], &[0, 1, 2, 3, 4], keys().0, keys().1);
         // int(5 / 1) + 1 = 6 of 5: with replacement, as published.
         assert_eq!(draws.len(), 5);

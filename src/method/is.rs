@@ -2,7 +2,6 @@
 
 use super::{At, BatchLoss, Lesson, Memory, Method, Outcome, Plan, Task};
 use crate::backbone::{Network, Step, Tap};
-use crate::loader::Draw;
 use crate::objective::spreading_loss;
 
 /// Its positive is the other view; its loss compares within the batch, so there is no bank.
@@ -17,8 +16,8 @@ impl Method for Is {
         Memory::default()
     }
 
-    fn batches(&self, plan: &Plan, at: At, _lesson: &Lesson) -> Vec<Vec<Draw>> {
-        plan.whole_batches(at)
+    fn whole_batches(&self) -> bool {
+        true
     }
 
     fn views(&self, _plan: &Plan, _at: At) -> usize {

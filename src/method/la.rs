@@ -26,6 +26,10 @@ impl Method for La {
         format!("{} clusterings of {}, background {}", la.clusterings, plan.schedule.floor, la.background)
     }
 
+    fn clustering_steps(&self, plan: &Plan) -> usize {
+        (plan.config.clusters.iterations + 1) * plan.config.la.clusterings as usize
+    }
+
     fn look(&self, plan: &Plan, at: At) -> Option<Look> {
         (!La::begins(plan, at)).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
     }

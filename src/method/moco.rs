@@ -4,7 +4,6 @@
 use super::{At, BatchLoss, Lesson, Memory, Method, Outcome, Plan, Task};
 use crate::backbone::{Batch, DropoutKey, Network, Step, Tap};
 use crate::features::Features;
-use crate::loader::Draw;
 use crate::memory::Queue;
 use crate::objective::key_loss;
 use crate::rng::Purpose;
@@ -17,8 +16,9 @@ pub struct Moco;
 
 impl Method for Moco {
     fn describe(&self, plan: &Plan) -> String {
-        let m = &plan.config.moco;
-        format!("queue of {}, key momentum {}, batch norm in {} groups", queue_len(plan), m.momentum, m.groups)
+        let groups = groups(plan, plan.config.train.batch.min(plan.samples()));
+        let norm = if groups > 1 { format!("{groups} groups") } else { "one group".into() };
+        format!("queue of {}, key momentum {}, batch norm in {norm}", queue_len(plan), plan.config.moco.momentum)
     }
 
     fn memory(&self, plan: &Plan, network: &Network) -> Memory {
@@ -30,8 +30,8 @@ impl Method for Moco {
         true
     }
 
-    fn batches(&self, plan: &Plan, at: At, _lesson: &Lesson) -> Vec<Vec<Draw>> {
-        plan.whole_batches(at)
+    fn whole_batches(&self) -> bool {
+        true
     }
 
     fn views(&self, _plan: &Plan, _at: At) -> usize {
@@ -40,12 +40,10 @@ impl Method for Moco {
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, _lesson: &Lesson) -> Step<Outcome> {
         let Task { network, weights, keys, batch, rows, dropout, at } = task;
-        let (n, m) = (rows.len(), &plan.config.moco);
-        // A batch that cannot be cut evenly is one group.
-        let groups = if n.is_multiple_of(m.groups) { m.groups } else { 1 };
+        let groups = groups(plan, rows.len());
         let [queries, others] = halves(batch);
         let mut slow = keys.unwrap_or(weights).clone();
-        slow.drift(weights, m.momentum);
+        slow.drift(weights, plan.config.moco.momentum);
 
         let dealt = plan.key(Purpose::Groups, at).shuffled(&dropout.ids);
         let masks =
@@ -72,6 +70,12 @@ fn queue_len(plan: &Plan) -> usize {
     let most = plan.config.moco.queue.min(plan.samples());
     let batch = plan.config.train.batch;
     if most < batch { most } else { most / batch * batch }
+}
+
+/// The groups of a batch of `n`: one where it cannot be cut evenly into groups of at least two.
+fn groups(plan: &Plan, n: usize) -> usize {
+    let groups = plan.config.moco.groups;
+    if n.is_multiple_of(groups) && n >= 2 * groups { groups } else { 1 }
 }
 
 fn halves(batch: Batch) -> [Batch; 2] {

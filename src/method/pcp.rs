@@ -19,6 +19,11 @@ impl Method for Pcp {
         format!("K from {} to {}; {warmup}", plan.schedule.clusters(0, 0), plan.schedule.floor)
     }
 
+    fn clustering_steps(&self, plan: &Plan) -> usize {
+        let c = &plan.config.clusters;
+        (c.iterations + 1) * c.runs as usize
+    }
+
     fn look(&self, plan: &Plan, (round, epoch): At) -> Option<Look> {
         let alone = plan.schedule.all_instances(plan.schedule.clusters(round, epoch));
         (!alone).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })

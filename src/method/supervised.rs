@@ -25,6 +25,10 @@ impl Method for Supervised {
         format!("{} classes, by their labels", classes(plan))
     }
 
+    fn tap(&self) -> Tap {
+        Tap::Pooled
+    }
+
     fn memory(&self, plan: &Plan, network: &Network) -> Memory {
         let classifier = Classifier::new(classes(plan), network.pooled, plan.config.train.seed, (0, 0));
         Memory { classifier: Some(Arc::new(classifier)), ..Memory::default() }

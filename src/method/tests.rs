@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::augment::Augmenter;
-use crate::config::{PRESETS, preset};
+use crate::config::preset;
 use crate::data::{self, Load, Source};
 use crate::loader::{Loader, Part, View};
-use std::collections::BTreeSet;
 
 fn plan(system: &str, limit: usize, changes: &[&str]) -> Plan {
     let load = Load { limit: Some(limit), ..Load::new(Source::Bundled) };
@@ -24,77 +23,6 @@ fn alone(n: usize) -> Lesson {
     Lesson { labels: None, positives: Positives::instances(n), clusterings: Vec::new() }
 }
 
-/// The presets of systems, and the settings that each may change.
-const OWN: &[(&str, &[&str])] = &[
-    ("pcp", &[]),
-    ("pc", &["purify.gamma", "purify.votes", "objective.warmup_rounds"]),
-    ("pc-cpr", &["purify.votes", "objective.warmup_rounds"]),
-    ("pcp-nowarm", &["objective.warmup_rounds"]),
-    ("pcp-paper", &["purify.reliable_from", "objective.form"]),
-    ("pcp-release", &["purify.stop_at_first_single", "objective.warmup_rounds"]),
-    ("dc", &["clusters.progressive", "purify.gamma", "purify.votes", "objective.warmup_rounds"]),
-    ("ir", &["method.system", "objective.warmup_rounds"]),
-    ("is", &["method.system", "train.lr_steps", "objective.warmup_rounds"]),
-    ("and", &["method.system", "train.rounds", "train.nesterov", "objective.warmup_rounds"]),
-    ("and-oneoff", &["method.system", "train.rounds", "train.nesterov", "and.share", "objective.warmup_rounds"]),
-    ("la", &["method.system", "train.weight_decay", "clusters.features", "objective.tau", "objective.warmup_rounds"]),
-    (
-        "deepcluster",
-        &[
-            "method.system",
-            "train.batch",
-            "train.lr",
-            "train.lr_steps",
-            "train.weight_decay",
-            "clusters.features",
-            "clusters.progressive",
-            "objective.warmup_rounds",
-        ],
-    ),
-    ("moco", &["method.system", "train.weight_decay", "objective.tau", "objective.warmup_rounds"]),
-    (
-        "moco2",
-        &[
-            "method.system",
-            "augment.hue",
-            "augment.jitter_probability",
-            "augment.blur",
-            "network.head",
-            "train.lr_schedule",
-            "train.weight_decay",
-            "objective.tau",
-            "objective.warmup_rounds",
-        ],
-    ),
-    (
-        "supervised",
-        &[
-            "method.system",
-            "augment.crop",
-            "augment.jitter_probability",
-            "augment.grey",
-            "train.lr",
-            "train.lr_schedule",
-            "objective.warmup_rounds",
-            "evaluate.features",
-        ],
-    ),
-    ("random", &["train.rounds", "objective.warmup_rounds"]),
-];
-
-#[test]
-fn systems_differ_in_nothing_but_their_own_settings() {
-    let systems: Vec<&str> = PRESETS.iter().map(|p| p.0).filter(|p| !crate::config::DATA_PRESETS.contains(p)).collect();
-    assert_eq!(systems.len(), OWN.len(), "every system's preset is in the list");
-    let common = Config::default().entries();
-    for (name, own) in OWN {
-        let config = Config::from_layers(&[preset(name).unwrap()]).unwrap();
-        let differs: BTreeSet<String> =
-            config.entries().into_iter().zip(&common).filter(|(a, b)| a != *b).map(|(a, _)| a.0).collect();
-        assert_eq!(differs, own.iter().map(|s| s.to_string()).collect(), "{name}");
-    }
-}
-
 #[test]
 fn the_first_batch_has_the_same_pixels_for_all_systems_that_share_the_views() {
     let mut first: Option<Vec<f32>> = None;
@@ -109,10 +37,19 @@ fn the_first_batch_has_the_same_pixels_for_all_systems_that_share_the_views() {
         assert_eq!(first.get_or_insert_with(|| pixels.clone()), &pixels, "{name}");
     }
     // DeepCluster draws its own samples, but a sample looks the same to it.
-    let plan = plan("deepcluster", 60, &[]);
+    let (deep, plain) = (plan("deepcluster", 60, &[]), plan("ir", 60, &[]));
     let labels = Some((0..60).map(|i| i % 3).collect());
-    let batches = of(System::Deepcluster).batches(&plan, (0, 0), &Lesson { labels, ..alone(60) });
-    assert!(batches[0].iter().any(|draw| draw.copy == 0));
+    let drawn = of(System::Deepcluster).batches(&deep, (0, 0), &Lesson { labels, ..alone(60) }).concat();
+    let pixels = |plan: &Plan, draw: Draw| {
+        let recipe = plan.config.augment.clone();
+        let augmenter = Augmenter { size: 16, margin: 1.0, mean: [0.5; 3], std: [0.2; 3], recipe };
+        let view = View::Random(plan.key(Purpose::View, (0, 0)), 0);
+        Loader::new(plan.dataset.clone(), augmenter).batch(Part::Train, &[draw], &[view]).pixels
+    };
+    let once = Draw { row: drawn[0].row, copy: 0 };
+    assert_eq!(pixels(&deep, drawn.iter().copied().find(|d| *d == once).unwrap()), pixels(&plain, once));
+    let again = Draw { copy: 1, ..once };
+    assert_ne!(pixels(&deep, again), pixels(&plain, once), "its copies have views of their own");
 }
 
 #[test]

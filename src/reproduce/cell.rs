@@ -14,13 +14,23 @@ pub struct Recipe {
     clusters: Option<usize>,
     gamma: Option<&'static str>,
     rounds: Option<u32>,
+    queue: Option<usize>,
     set: Vec<String>,
 }
 
 impl Recipe {
     /// ResNet18 on `data` with everything as the system's preset has it.
     pub fn new(data: Data, system: &'static str) -> Recipe {
-        Recipe { data, network: Net::Resnet, system, clusters: None, gamma: None, rounds: None, set: Vec::new() }
+        Recipe {
+            data,
+            network: Net::Resnet,
+            system,
+            clusters: None,
+            gamma: None,
+            rounds: None,
+            queue: None,
+            set: Vec::new(),
+        }
     }
 
     /// With AlexNet.
@@ -41,6 +51,11 @@ impl Recipe {
     /// With so many rounds.
     pub fn rounds(self, rounds: u32) -> Recipe {
         Recipe { rounds: Some(rounds), ..self }
+    }
+
+    /// With a queue of so many keys.
+    pub fn queue(self, keys: usize) -> Recipe {
+        Recipe { queue: Some(keys), ..self }
     }
 
     /// With another setting, `section.key=value`.
@@ -76,7 +91,8 @@ impl Recipe {
         if let Some(rounds) = self.rounds {
             setting("--rounds", scale.rounds(rounds).to_string(), "rounds");
         }
-        for assignment in &self.set {
+        let queue = self.queue.map(|keys| format!("moco.queue={}", scale.clusters(keys, self.data)));
+        for assignment in self.set.iter().chain(&queue) {
             let key = assignment.split('=').next().and_then(|path| path.rsplit('.').next()).unwrap_or_default();
             name.push(format!("{key}{}", assignment.split('=').next_back().unwrap_or_default()));
             arguments.extend(["--set".into(), assignment.clone()]);
@@ -147,7 +163,11 @@ impl Cell {
     pub fn note(&self) -> Option<&'static str> {
         let one_off =
             "AND is its one-off form here (preset and-oneoff: a round of instances, then one of anchors alone)";
-        (self.recipe.system == "and-oneoff").then_some(one_off)
+        match self.recipe.system {
+            "and-oneoff" => Some(one_off),
+            "supervised" => Some("kNN of the supervised network is on pooled features: nothing trains its embedding"),
+            _ => None,
+        }
     }
 
     /// The name by which a user calls it: `table3/dc-nc100`.

@@ -241,7 +241,7 @@ fn table7() -> Table {
         let linear = Cell::new(7, format!("{name}-linear"), recipe.clone(), linear).measured(Measure::Linear);
         row(label, [Cell::new(7, format!("{name}-knn"), recipe, knn), linear])
     };
-    let moco = Recipe::new(In100, "moco").set("objective.tau=0.1").set("moco.queue=6528");
+    let moco = Recipe::new(In100, "moco").set("objective.tau=0.1").queue(6528);
     Table {
         number: 7,
         title: "ImageNet-100 (AlexNet)",
@@ -251,7 +251,7 @@ fn table7() -> Table {
             system("MoCo", "moco", moco, [50.1, 55.4]),
             system("PCP", "pcp", Recipe::new(In100, "pcp"), [50.7, 56.9]),
         ],
-        notes: &["MoCo with the paper's temperature 0.1 and queue of 6,528"],
+        notes: &["MoCo with the paper's temperature 0.1 and its queue of 6,528, which is scaled as N_c is"],
     }
 }
 

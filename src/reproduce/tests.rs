@@ -102,7 +102,7 @@ fn arguments_are_those_a_user_would_give() {
     );
     assert_eq!(
         arguments("table7/moco-knn", Scale::Mini),
-        "DATA/in100 --preset in100 --preset moco --clusters 395 --set objective.tau=0.1 --set moco.queue=6528 \
+        "DATA/in100 --preset in100 --preset moco --clusters 395 --set objective.tau=0.1 --set moco.queue=258 \
          --arch alexnet --limit 5000 --width 16 --size 64 --set data.stored=73 --seed 0"
     );
     assert_eq!(arguments("table8/dc", Scale::Full), "DATA/cub200 --preset cub200 --preset dc --clusters 500 --seed 0");

@@ -142,7 +142,7 @@ impl Setup {
         if !self.plan.dataset.bad.is_empty() {
             self.warn(Warning::BadFiles { count: self.plan.dataset.bad.len() });
         }
-        if images < batch {
+        if images < batch && self.plan.config.train.rounds > 0 {
             self.warn(Warning::FewerThanBatch { images, batch });
         }
         let clusters = self.plan.config.method.system == System::Pcp;
@@ -178,9 +178,10 @@ impl Setup {
         // Bank, features, and the embeddings of a probe.
         let vectors = 3 * images.len() * self.plan.config.network.embedding * 4;
         let views = self.method.views(&self.plan, (0, 0));
-        // Weights, gradients and momentum. A step peaks at about five times the outputs of its convolutions (as measured):
+        // Weights, gradients, momentum and perhaps the key encoder. A step peaks at about five times the outputs of its convolutions (as measured):
         // what they give, what batch norm makes of it, gradients of both, and room to work in.
-        let weights = 3 * self.network.parameter_count() * 4;
+        let copies = 3 + usize::from(self.method.has_keys());
+        let weights = copies * self.network.parameter_count() * 4;
         let step = 5 * self.network.map_floats() * self.plan.config.train.batch.min(images.len()) * views * 4;
         [pixels as f64, vectors as f64, (weights + step) as f64]
     }
@@ -210,10 +211,10 @@ impl Setup {
         }
     }
 
-    /// Assignments that one epoch's clustering makes.
-    pub(super) fn clustering_steps(&self) -> usize {
+    /// Assignments that the final clustering makes.
+    pub(super) fn final_steps(&self) -> usize {
         let c = &self.plan.config.clusters;
-        c.iterations * c.runs as usize
+        (c.iterations + 1) * c.runs as usize
     }
 
     /// Features of all training images.
@@ -304,7 +305,7 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
     if best && !path.exists() {
         return Err(Error::file(
             format!("{} is not there yet", path.display()),
-            "wait for the first probe, or leave out --best",
+            "leave out --best: only runs with labels have a best probe, and only once they were probed",
         ));
     }
     if path.exists() {
