@@ -8,6 +8,10 @@ peers *arguments:
 ci:
     bash .ci/run
 
+# Look at reports in a real browser
+browser *arguments:
+    tests/browser/run {{arguments}}
+
 # Run all tests
 test:
     cargo test --release --workspace

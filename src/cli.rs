@@ -5,6 +5,7 @@ mod bench;
 mod data;
 mod eval;
 mod progress;
+mod report;
 mod reproduce;
 mod table;
 mod train;
@@ -32,6 +33,8 @@ Examples:
   pcp train PHOTOS/ --out runs/photos         train on any folder of images
   pcp train --resume runs/photos              go on where a run was stopped
   pcp eval knn runs/photos                    measure its features
+  pcp eval tsne runs/photos                   make a picture of them
+  pcp report runs/photos                      see what it learned, as a page
   pcp data check PHOTOS/                      see what is there and what is broken
   pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100
   pcp reproduce table5 --data-dir DATA        run the paper's comparison of all systems"
@@ -48,6 +51,8 @@ enum Verb {
     /// Measure the features of a run
     #[command(subcommand)]
     Eval(eval::Verb),
+    /// Write a page about runs: what was learned, which images do not belong
+    Report(report::Args),
     /// Look at data sets, or make the paper's
     #[command(subcommand)]
     Data(data::Verb),
@@ -115,6 +120,7 @@ fn run(verb: Verb, stop: &Stop) -> Result<()> {
     match verb {
         Verb::Train(args) => train::run(*args, stop),
         Verb::Eval(verb) => eval::run(verb, stop),
+        Verb::Report(args) => report::run(&args, stop),
         Verb::Data(verb) => data::run(verb, stop),
         Verb::Reproduce(args) => reproduce::run(*args, stop),
         Verb::Bench(verb) => bench::run(verb, stop),
@@ -141,7 +147,7 @@ fn usage(e: &clap::Error) -> Error {
     if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::usage(
             "a verb is missing",
-            "try: pcp train, pcp eval knn, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
+            "try: pcp train, pcp eval knn, pcp report, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
         );
     }
     let text = e.render().to_string();

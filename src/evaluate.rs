@@ -1,5 +1,6 @@
 //! How good are the features? Labels are used here, and by the supervised baseline, and nowhere else.
 
+pub mod clusters;
 pub mod finetune;
 pub mod heatmap;
 pub mod knn;

@@ -15,6 +15,8 @@
 //! | networks | `backbone.rs` | [`backbone::Network`] |
 //! | training views | `augment.rs` | [`augment::Augmenter`] |
 //! | weighted kNN | `evaluate/knn.rs` | [`evaluate::knn::nearest`], [`evaluate::knn::vote`] |
+//! | clusters against classes (Fig. 5 d to f), the filter against labels | `scores.rs`, `evaluate/clusters.rs` | [`scores::Contingency`], [`scores::FilterScore`] |
+//! | t-SNE (Fig. 5 a to c) | `tsne.rs` | [`tsne::tsne`] |
 //! | Tables 1 to 9 | `reproduce/tables.rs` | [`reproduce::tables`] |
 //!
 //! Data flows one way; the run folder is the only meeting point between training and all that comes after:
@@ -44,12 +46,16 @@ pub mod method;
 pub mod npy;
 pub mod objective;
 pub mod pca;
+pub mod picture;
 pub mod purify;
+pub mod report;
 pub mod reproduce;
 pub mod resize;
 pub mod rng;
 pub mod run;
 pub mod schedule;
+pub mod scores;
 pub mod tensors;
 pub mod train;
+pub mod tsne;
 pub mod work;

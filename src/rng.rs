@@ -38,6 +38,8 @@ pub enum Purpose {
     KeyDropout = 14,
     /// Views, order and labelled samples of a probe that trains; `index` is the sample.
     Probe = 15,
+    /// Which images are looked at when all are too many; `index` is the sample.
+    Subset = 16,
 }
 
 /// The coordinates of a random stream.

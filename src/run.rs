@@ -15,6 +15,7 @@
 //! heat.npz               where the network looks in a few images: their rows, the maps' side, the maps
 //! eval/                  what `pcp eval` found
 //! result.json            the result
+//! report.html            all of it as a page
 //! ```
 
 mod contents;
@@ -54,6 +55,7 @@ const OURS: &[&str] = &[
     "heat.npz",
     "eval",
     "result.json",
+    "report.html",
 ];
 
 /// What made a run, written beside its settings.

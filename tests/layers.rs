@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&[&str]] = &[
     &["error"],
     &["rng", "files", "work", "matmul", "dots", "features"],
-    &["npy", "tensors"],
+    &["npy", "tensors", "picture"],
     &["data", "resize", "config", "augment"],
     &["backbone", "memory", "schedule", "kmeans", "purify"],
-    &["loader", "objective", "classifier", "pca"],
-    &["method", "evaluate", "run"],
+    &["loader", "objective", "classifier", "pca", "scores"],
+    &["method", "evaluate", "run", "tsne"],
     &["train", "reproduce"],
+    &["report"],
     &["cli"],
 ];
 /// Rooms that touch tensors; nobody else loads Burn.

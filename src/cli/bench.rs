@@ -14,6 +14,8 @@ use crate::npy::read_matrix;
 use crate::objective::bank_loss;
 use crate::purify::Positives;
 use crate::rng::{Key, Purpose};
+use crate::scores::trustworthiness;
+use crate::tsne::{self, tsne};
 use crate::work::Stop;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -35,6 +37,8 @@ pub enum Verb {
     Kmeans(Kmeans),
     /// Exact nearest neighbours of random unit vectors, or of your own
     Knn(Knn),
+    /// t-SNE of random unit vectors, or of your own
+    Tsne(Tsne),
     /// Random views of an image, on one core
     Augment(Augment),
 }
@@ -137,6 +141,21 @@ pub struct Knn {
 }
 
 #[derive(Args)]
+pub struct Tsne {
+    /// Vectors
+    #[arg(long, default_value_t = 2000, conflicts_with = "input")]
+    n: usize,
+    /// Their length
+    #[arg(long, default_value_t = 128, conflicts_with = "input")]
+    dim: usize,
+    /// The vectors, of unit length: a NumPy file of float32, one row each
+    #[arg(long, value_name = "FILE.npy")]
+    input: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
 pub struct Augment {
     /// Side of image and view
     #[arg(long, default_value_t = 32)]
@@ -169,6 +188,10 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
         Verb::Knn(args) => {
             super::use_threads(args.common.threads)?;
             bench_knn(&args, stop)
+        }
+        Verb::Tsne(args) => {
+            super::use_threads(args.common.threads)?;
+            bench_tsne(&args, stop)
         }
         Verb::Augment(args) => {
             super::use_threads(1)?;
@@ -342,6 +365,29 @@ fn bench_knn(args: &Knn, stop: &Stop) -> Result<()> {
         "kNN",
         &json!({
             "seconds": seconds, "mean_similarity": mean, "n": n, "queries": queries, "dim": dim, "k": k,
+            "threads": rayon::current_num_threads(), "cpu": cpu(),
+        }),
+    )
+}
+
+fn bench_tsne(args: &Tsne, stop: &Stop) -> Result<()> {
+    positive(&[("n", args.n), ("dim", args.dim)])?;
+    let features = match &args.input {
+        Some(path) => read_matrix(path)?,
+        None => random(args.n, args.dim, 6).normalised(),
+    };
+    let (n, dim, asked) = (features.rows, features.dim, stop.clone());
+    let (seconds, trust) = stop.run(move || -> Result<(f64, Option<f64>)> {
+        let started = Instant::now();
+        let places = tsne(&features, &tsne::Tsne::default(), &mut |_| asked.check())?;
+        let seconds = started.elapsed().as_secs_f64();
+        Ok((seconds, trustworthiness(&features, &places, 5)))
+    })??;
+    show(
+        args.common.json,
+        "t-SNE",
+        &json!({
+            "seconds": seconds, "trustworthiness": trust, "n": n, "dim": dim,
             "threads": rayon::current_num_threads(), "cpu": cpu(),
         }),
     )

@@ -1,16 +1,26 @@
 //! `pcp eval`: one file per measure.
 
+mod clusters;
 mod finetune;
 mod heatmap;
 mod knn;
 pub(super) mod linear;
+mod tsne;
 
+use crate::backbone::Tap;
+use crate::cli::progress::{self, bar};
+use crate::config::Config;
+use crate::data::{Dataset, Images, Labels, Split};
 use crate::error::{Error, Result};
+use crate::features::Features;
 use crate::files::{make_folder, write_bytes};
+use crate::loader::{Loader, Part, View};
 use crate::run::RunFolder;
+use crate::train::setup;
 use crate::work::Stop;
 use clap::Subcommand;
 use serde::Serialize;
+use std::sync::Arc;
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -22,6 +32,10 @@ pub enum Verb {
     Finetune(finetune::Finetune),
     /// Where the network looks: heat over images, and its share inside boxes
     Heatmap(heatmap::Heatmap),
+    /// How clusters of a run's features agree with the classes, and what purification did
+    Clusters(clusters::Clusters),
+    /// A picture of a run's features: t-SNE in two dimensions
+    Tsne(tsne::Tsne),
 }
 
 pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
@@ -30,6 +44,8 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
         Verb::Linear(args) => linear::run(&args, stop),
         Verb::Finetune(args) => finetune::run(&args, stop),
         Verb::Heatmap(args) => heatmap::run(&args, stop),
+        Verb::Clusters(args) => clusters::run(&args, stop),
+        Verb::Tsne(args) => tsne::run(&args, stop),
     }
 }
 
@@ -40,4 +56,72 @@ fn keep(run: &RunFolder, name: &str, report: &impl Serialize) -> Result<()> {
     let text =
         serde_json::to_string_pretty(report).map_err(|e| Error::file(format!("{name}: {e}"), "please report this"))?;
     write_bytes(&folder.join(name), format!("{text}\n").as_bytes())
+}
+
+/// Where a measurement comes from.
+#[derive(Serialize)]
+struct Origin {
+    /// Which images, in words.
+    images_of: &'static str,
+    weights: String,
+    round: u32,
+    epoch: u32,
+}
+
+/// The clean embeddings of a part of the images.
+struct Embedded {
+    dataset: Arc<Dataset>,
+    part: Part,
+    features: Features,
+    origin: Origin,
+}
+
+impl Embedded {
+    fn split(&self) -> &Split {
+        match (&self.dataset.test, self.part) {
+            (Some(test), Part::Test) => test,
+            _ => &self.dataset.train,
+        }
+    }
+
+    fn images(&self) -> &Images {
+        &self.split().images
+    }
+
+    fn labels(&self) -> Option<&Labels> {
+        self.split().labels.as_ref()
+    }
+}
+
+/// Embeds the images of `part`; without one, those to test on, or those to learn from where there are none to test on, or
+/// where only the latter have labels.
+fn embed(
+    run: &RunFolder,
+    config: &Config,
+    best: bool,
+    part: Option<Part>,
+    quiet: bool,
+    stop: &Stop,
+) -> Result<Embedded> {
+    let (network, weights, (round, epoch), file) = setup::read_model(run, config, best)?;
+    let dataset = Arc::new(progress::read_images(config, quiet, stop)?);
+    let labelled = |split: &Split| split.labels.is_some();
+    let tests = dataset.test.as_ref().is_some_and(|test| labelled(test) || !labelled(&dataset.train));
+    if part == Some(Part::Test) && dataset.test.is_none() {
+        let message = format!("{} has no test images", config.data.source);
+        return Err(Error::data(message, "look at those to learn from: --part train"));
+    }
+    let part = part.unwrap_or(if tests { Part::Test } else { Part::Train });
+    let images_of = match (part, &dataset.test) {
+        (Part::Test, _) => "test images",
+        (Part::Train, Some(_)) => "training images",
+        (Part::Train, None) => "training images (there are no test images)",
+    };
+    let loader = Loader::new(dataset.clone(), setup::augmenter(config));
+    let shown = bar("embedding", quiet);
+    shown.set_length(loader.images(part).len() as u64);
+    let done = |n| shown.inc(n as u64);
+    let features = loader.embed(&Arc::new(network), &weights, part, View::Clean, Tap::Unit, stop, &done)?;
+    shown.finish_and_clear();
+    Ok(Embedded { dataset, part, features, origin: Origin { images_of, weights: file, round, epoch } })
 }

@@ -223,6 +223,8 @@ impl Session {
 
     fn parsed(&self, job: &Job, flag: &str) -> Result<train::Args> {
         let mut words = self.words(job, flag);
+        // Of the command that the run remembers, these are no part.
+        words.push("--no-report".into());
         words.extend(self.args.quiet.then(|| "--quiet".to_string()));
         train::Args::try_parse_from(words).map_err(|e| super::usage(&e))
     }

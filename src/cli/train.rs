@@ -1,7 +1,7 @@
 //! `pcp train`.
 
 use super::progress::{self, Progress};
-use super::table;
+use super::{report as pages, table};
 use crate::config::{Config, DATA_PRESETS, Layer, System, preset};
 use crate::data::{self, Source};
 use crate::error::{Error, Kind, Result};
@@ -95,6 +95,9 @@ pub struct Args {
     /// Begin anew in a run folder that exists, removing the old run's files
     #[arg(long)]
     overwrite: bool,
+    /// Write no report.html at the end
+    #[arg(long)]
+    no_report: bool,
     /// Show no progress: only warnings, errors and the result
     #[arg(long, short)]
     quiet: bool,
@@ -158,6 +161,15 @@ pub(super) fn execute(args: &Args, command: String, stop: &Stop) -> Result<(RunF
     progress.done();
     let result = result?;
     setup.run.log(&table::result(&result));
+    // The run is done and saved: a page that cannot be written, or that is not waited for, takes nothing from it.
+    if !args.no_report
+        && let Err(e) = pages::at_the_end(&setup.run, setup.plan.dataset.clone(), stop)
+    {
+        let warning =
+            format!("warning: there is no report: {}; try: pcp report {}", e.message, setup.run.path().display());
+        setup.run.log(&warning);
+        eprintln!("{warning}");
+    }
     Ok((setup.run, result))
 }
 
@@ -165,7 +177,9 @@ fn report(args: &Args, run: &RunFolder, result: &RunResult) -> Result<()> {
     if args.json {
         return super::print_json(result);
     }
-    super::print(&format!("\n{}\n  everything is in {}", table::result(result), run.path().display()))
+    let page = run.file("report.html");
+    let look = if page.exists() { format!("; open {} in a browser", page.display()) } else { String::new() };
+    super::print(&format!("\n{}\n  everything is in {}{look}", table::result(result), run.path().display()))
 }
 
 /// A run that has a result: says so.

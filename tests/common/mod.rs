@@ -82,7 +82,7 @@ pub fn bits(run: &Path) -> Vec<(String, Vec<u8>)> {
     files.sort();
     files
         .into_iter()
-        .filter(|name| !matches!(name.as_str(), "train.log" | "config.toml" | "result.json"))
+        .filter(|name| !matches!(name.as_str(), "train.log" | "config.toml" | "result.json" | "report.html"))
         .filter(|name| !name.starts_with("checkpoints"))
         .map(|name| {
             let bytes = std::fs::read(run.join(&name)).unwrap();

@@ -1,0 +1,162 @@
+//! `pcp eval tsne`.
+
+use super::{Origin, embed};
+use crate::cli;
+use crate::cli::progress::bar;
+use crate::cli::table;
+use crate::error::{Error, Result};
+use crate::evaluate::clusters::some;
+use crate::features::Features;
+use crate::files::{csv_field, make_folder, write_bytes, write_whole};
+use crate::loader::Part;
+use crate::picture::Scatter;
+use crate::run::RunFolder;
+use crate::scores::trustworthiness;
+use crate::tsne;
+use crate::work::Stop;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
+Examples:
+  pcp eval tsne runs/photos
+  pcp eval tsne runs/c10 --limit 5000 --perplexity 50 --out pictures
+  pcp eval tsne runs/photos --part train --json
+
+It writes tsne.csv, tsne.svg and tsne.png. The same features give the same picture, on any number of threads."
+)]
+pub struct Tsne {
+    /// A run folder
+    run: PathBuf,
+    /// Folder for the files [default: RUN/eval]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How many neighbours count, roughly; at most a third of the other images
+    #[arg(long, default_value_t = 30.0)]
+    perplexity: f64,
+    /// Which images [default: test, or train where there are none to test on]
+    #[arg(long)]
+    part: Option<Which>,
+    /// Look at this many images, drawn at random [default: all]
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Which images --limit draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Use the weights of the best probe instead of the last
+    #[arg(long)]
+    best: bool,
+    /// Threads [default: all cores]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Which {
+    /// Those to test on
+    Test,
+    /// Those to learn from
+    Train,
+}
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    origin: Origin,
+    images: usize,
+    perplexity: f64,
+    /// Of five neighbours; `None` for very few images, and for very many.
+    trustworthiness: Option<f64>,
+    files: Vec<String>,
+}
+
+/// Neighbours that trustworthiness looks at, and images at the most: it looks at all pairs.
+const NEIGHBOURS: usize = 5;
+const PAIRED: usize = 20_000;
+
+pub fn run(args: &Tsne, stop: &Stop) -> Result<()> {
+    cli::use_threads(args.threads)?;
+    let settings = tsne::Tsne { perplexity: args.perplexity, ..tsne::Tsne::default() };
+    settings.check()?;
+    if args.limit == Some(0) {
+        return Err(Error::usage("--limit is 0", "give a number from 1 on, or leave it out for all images"));
+    }
+    let run = RunFolder::open(&args.run)?;
+    let (config, _) = run.read_config()?;
+    let part = args.part.map(|part| match part {
+        Which::Test => Part::Test,
+        Which::Train => Part::Train,
+    });
+    let embedded = embed(&run, &config, args.best, part, args.json, stop)?;
+    let drawn = some(embedded.images().ids(), args.limit.unwrap_or(usize::MAX), args.seed);
+    let values = drawn.iter().flat_map(|&row| embedded.features.row(row)).copied().collect();
+    let features = Features { rows: drawn.len(), dim: embedded.features.dim, values };
+
+    let shown = bar("t-SNE", args.json);
+    shown.set_length(settings.iterations as u64);
+    let (seen, asked) = (shown.clone(), stop.clone());
+    let (places, trust) = stop.run(move || -> Result<(Features, Option<f64>)> {
+        let places = tsne::tsne(&features, &settings, &mut |done| {
+            seen.set_position(done as u64);
+            asked.check()
+        })?;
+        let few = features.rows <= PAIRED;
+        let trust = few.then(|| trustworthiness(&features, &places, NEIGHBOURS)).flatten();
+        Ok((places, trust))
+    })??;
+    shown.finish_and_clear();
+
+    let out = args.out.clone().unwrap_or_else(|| run.file("eval"));
+    make_folder(&out)?;
+    let points: Vec<[f32; 2]> = places.values.as_chunks().0.to_vec();
+    let names: Vec<&str> = drawn.iter().map(|&row| embedded.images().names()[row].as_str()).collect();
+    let labels =
+        embedded.labels().map(|labels| (drawn.iter().map(|&row| labels.of[row]).collect(), &labels.classes[..]));
+    let files = write(&out, &points, &names, labels.as_ref().map(|(of, classes): &(Vec<u32>, _)| (&of[..], *classes)))?;
+    let report = Report {
+        images: points.len(),
+        perplexity: settings.perplexity_of(points.len()),
+        trustworthiness: trust,
+        files,
+        origin: embedded.origin,
+    };
+    if args.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
+}
+
+/// Writes the places and their pictures; returns the files.
+fn write(out: &Path, points: &[[f32; 2]], names: &[&str], groups: Option<(&[u32], &[String])>) -> Result<Vec<String>> {
+    let [csv, svg, png] = ["tsne.csv", "tsne.svg", "tsne.png"].map(|name| out.join(name));
+    write_whole(&csv, |w| {
+        writeln!(w, "file,label,x,y")?;
+        for (i, ([x, y], name)) in points.iter().zip(names).enumerate() {
+            let label = groups.map_or(String::new(), |(of, classes)| csv_field(&classes[of[i] as usize]));
+            writeln!(w, "{},{label},{x},{y}", csv_field(name))?;
+        }
+        Ok(())
+    })?;
+    let scatter = Scatter { points, groups };
+    write_bytes(&svg, scatter.svg().as_bytes())?;
+    write_bytes(&png, &scatter.png()?)?;
+    Ok([csv, svg, png].iter().map(|path| path.display().to_string()).collect())
+}
+
+fn show(report: &Report) -> String {
+    let Report { origin, images, perplexity, trustworthiness, files } = report;
+    let mut rows = vec![
+        ("t-SNE".to_string(), format!("{images} {}, perplexity {perplexity:.1}", origin.images_of)),
+        ("weights".into(), format!("{}, round {}, epoch {}", origin.weights, origin.round, origin.epoch)),
+    ];
+    if let Some(trust) = trustworthiness {
+        rows.push(("trustworthiness".into(), format!("{trust:.3}  ({NEIGHBOURS} neighbours)")));
+    }
+    rows.extend(files.iter().map(|file| ("written".to_string(), file.clone())));
+    table::columns(&rows)
+}

@@ -1,0 +1,58 @@
+//! Curves over the epochs, thinned so that a long run's page is no larger than a short one's.
+
+use crate::run::EpochRecord;
+use serde_json::{Value, json};
+
+/// Points of a curve at the most.
+pub const POINTS: usize = 400;
+
+/// At most [`POINTS`] records, evenly spaced, with the first and the last. Of records that lie together, the last with a probe
+/// stands for all: kNN is measured seldom, and what was measured should be seen.
+pub fn thin(records: &[EpochRecord]) -> Vec<&EpochRecord> {
+    let n = records.len();
+    if n <= POINTS {
+        return records.iter().collect();
+    }
+    let stands = |bin: &'_ [EpochRecord]| bin.iter().rposition(|r| r.knn.is_some()).unwrap_or(bin.len() - 1);
+    (0..POINTS)
+        .map(|i| {
+            let (from, to) = (i * n / POINTS, (i + 1) * n / POINTS);
+            match i {
+                0 => &records[0],
+                i if i + 1 == POINTS => &records[n - 1],
+                _ => &records[from + stands(&records[from..to])],
+            }
+        })
+        .collect()
+}
+
+/// The columns that are drawn; `epochs` are those of a round.
+pub fn curves(records: &[EpochRecord], epochs: u32) -> Value {
+    let shown = thin(records);
+    // Six digits are more than a screen shows.
+    let short = |x: f64| if x.is_finite() { format!("{x:.5e}").parse().unwrap_or(x).into() } else { Value::Null };
+    let column = |f: &dyn Fn(&EpochRecord) -> Option<f64>| -> Vec<Value> {
+        shown.iter().map(|r| f(r).map_or(Value::Null, short)).collect()
+    };
+    json!({
+        "epoch": shown.iter().map(|r| r.round * epochs + r.epoch + 1).collect::<Vec<_>>(),
+        "loss": column(&|r| Some(r.loss)),
+        "loss_instance": column(&|r| r.loss_instance),
+        "loss_cluster": column(&|r| r.loss_cluster),
+        "loss_is": column(&|r| r.loss_is),
+        "clusters": column(&|r| Some(r.clusters as f64)),
+        "kept": column(&|r| Some(r.kept * 100.0)),
+        "dropped": column(&|r| Some(percent(r.dropped, r))),
+        "pulled_back": column(&|r| Some(percent(r.pulled_back, r))),
+        "churn": column(&|r| r.churn.map(|c| c * 100.0)),
+        "knn": column(&|r| r.knn),
+        "classifier": column(&|r| r.classifier),
+        "lr": column(&|r| Some(f64::from(r.lr))),
+    })
+}
+
+/// `count` in percent of the record's images, which it tells by those that have no positives and their share.
+fn percent(count: usize, record: &EpochRecord) -> f64 {
+    let images = record.instances as f64 / (1.0 - record.kept).max(1e-9);
+    if record.instances == 0 { 0.0 } else { 100.0 * count as f64 / images.max(1.0) }
+}

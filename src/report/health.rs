@@ -1,0 +1,113 @@
+//! Health lights: is this run one to trust?
+
+use super::gather::Contents;
+use super::sheets::Clustering;
+use crate::run::Warning;
+use serde::Serialize;
+
+/// A spread of the embeddings below these shares of an even one is a collapse, or nearly.
+const SPREAD: [f64; 2] = [0.05, 0.25];
+/// A largest cluster with more than these shares of the images holds most of them, or many.
+const LARGEST: [f64; 2] = [0.5, 0.25];
+/// Company kept since the clusters before: below these shares, clusters come and go.
+const SAME: [f64; 2] = [0.15, 0.35];
+/// Shares of images that learn in company.
+const KEPT: [f64; 2] = [f64::MIN_POSITIVE, 0.1];
+
+/// How it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Good,
+    Fair,
+    Bad,
+    Unknown,
+}
+
+/// A light and what it says.
+#[derive(Debug, Serialize)]
+pub struct Light {
+    pub name: &'static str,
+    pub level: Level,
+    pub text: String,
+}
+
+/// The level of something that should be large.
+fn level(value: f64, [bad, fair]: [f64; 2]) -> Level {
+    match value {
+        v if v < bad => Level::Bad,
+        v if v < fair => Level::Fair,
+        _ => Level::Good,
+    }
+}
+
+pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light> {
+    let no_clusters = || (Level::Unknown, "There are no clusters to look at.".to_string());
+    let percent = |share: f64| format!("{:.0}\u{a0}%", 100.0 * share);
+
+    let collapse = match &contents.embeddings {
+        Some(features) => {
+            let spread = features.clone().normalised().spread() * (features.dim as f64).sqrt();
+            let text = format!("The embeddings spread over {} of what evenly strewn ones would.", percent(spread));
+            (level(spread, SPREAD), text)
+        }
+        None => (Level::Unknown, "There are no embeddings yet.".into()),
+    };
+    let balance = clustering.map_or_else(no_clusters, |c| {
+        let (largest, clusters) = (c.largest(), c.len());
+        // Of few clusters one is always large.
+        let many = LARGEST[1].max(2.0 / clusters as f64).min(LARGEST[0]);
+        let at = if clusters > 2 { [LARGEST[0], many] } else { [0.9, 0.9] };
+        let text = match clusters {
+            1 => "All images are in one cluster.".to_string(),
+            n => format!("The largest of {n} clusters holds {} of the images.", percent(largest)),
+        };
+        (level(1.0 - largest, at.map(|share| 1.0 - share)), text)
+    });
+    let churn = match (clustering, clustering.and_then(Clustering::same)) {
+        (Some(_), Some(same)) => {
+            let text = format!("Clusters share {} of their members with those of the epoch before.", percent(same));
+            (level(same, SAME), text)
+        }
+        (Some(_), None) => (Level::Unknown, "There is no earlier clustering to compare with.".into()),
+        _ => no_clusters(),
+    };
+    let kept = clustering.map_or_else(no_clusters, |c| {
+        let text = match c.kept() {
+            0.0 => "Purification kept nothing: every image learns alone.".to_string(),
+            kept => format!("{} of the images are kept and learn from their clusters.", percent(kept)),
+        };
+        (level(c.kept(), KEPT), text)
+    });
+
+    let lights = [("Collapse", collapse), ("Balance", balance), ("Stability", churn), ("Purification", kept)];
+    let light = |(name, (level, text)): (&'static str, (Level, String))| match warned(contents, name) {
+        // What went wrong on the way and is well now deserves a second look.
+        Some(times) if matches!(level, Level::Good | Level::Unknown) => {
+            Light { name, level: Level::Fair, text: format!("{text} The run warned of it {times}.") }
+        }
+        _ => Light { name, level, text },
+    };
+    lights.into_iter().map(light).collect()
+}
+
+/// How often the run warned of what a light watches.
+fn warned(contents: &Contents, light: &str) -> Option<String> {
+    let (_, count) = contents.warnings.iter().find(|(text, _)| watched(text) == Some(light))?;
+    Some(if *count == 1 { "once".into() } else { format!("{count} times") })
+}
+
+/// The light that watches what a warning is about.
+pub fn watched(warning: &str) -> Option<&'static str> {
+    let like = |w: Warning| {
+        let text = w.to_string();
+        let opening = |text: &str| text.split(' ').take(3).collect::<Vec<_>>().join(" ");
+        opening(&text) == opening(warning)
+    };
+    match () {
+        () if like(Warning::Collapse { spread: 0.0 }) => Some("Collapse"),
+        () if like(Warning::Imbalance { share: 0.0 }) => Some("Balance"),
+        () if like(Warning::NothingKept) => Some("Purification"),
+        () => None,
+    }
+}
