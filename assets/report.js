@@ -441,7 +441,7 @@ function map(run) {
   paintWith(0);
   const button = (text, label, act) => el("button", { type: "button", "aria-label": label, onclick: act }, text);
   const some = n < run.map.of ? ` ${count(n)} of ${count(run.map.of)} are shown.` : "";
-  return section(run, "Map", `Every point is an image; what the network finds alike lies together (by ${run.map.method}).${some} Point at one to see it; wheel or pinch to zoom, drag to move.`,
+  return section(run, "Map", `Every point is an image; what the network finds alike lies together (t-SNE).${some} Point at one to see it; wheel or pinch to zoom, drag to move.`,
     el("div", { class: "tools" }, ways.length > 1 ? choice(ways.map((w) => `by ${w[0]}`), paintWith, "Colour") : null,
       el("span", { class: "choice" }, button("+", "Zoom in", () => zoom(1.6, 0.5, 0.5)), button("−", "Zoom out", () => zoom(1 / 1.6, 0.5, 0.5)), button("Reset", "Show all", () => { Object.assign(view, { k: 1, x: 0, y: 0 }); redraw(); }))),
     box, legend);

@@ -1,7 +1,7 @@
 //! A run as a page: one HTML file that shows what the network learned and which images do not belong.
 //!
 //! ```text
-//! run folder -> gather -> sheets, curves, health, summary, layout -> sprites -> page
+//! run folder -> gather -> sheets, curves, health, summary, t-SNE -> sprites -> page
 //! ```
 //!
 //! It reads run folders and images and nothing else. Its size is bounded whatever the run's: curves are thinned, images are
@@ -10,7 +10,6 @@
 mod curves;
 mod gather;
 mod health;
-mod layout;
 mod page;
 mod sheets;
 mod sprites;
@@ -27,6 +26,7 @@ use crate::features::Features;
 use crate::npy::read_npz;
 use crate::purify::Status;
 use crate::run::RunFolder;
+use crate::tsne::{Tsne, tsne};
 use gather::Contents;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -73,8 +73,19 @@ impl Limits {
 #[serde(transparent)]
 pub struct View(Value);
 
+/// Steps of what takes longest, the map.
+pub fn steps() -> usize {
+    Tsne::default().iterations
+}
+
 /// Looks at a run; `images` are what it learned from, or why they cannot be read: then the page does without thumbnails.
-pub fn look(run: &RunFolder, images: Result<Arc<Dataset>>, limits: Limits) -> Result<View> {
+/// `on_step` is called with the number of [`steps`] done.
+pub fn look(
+    run: &RunFolder,
+    images: Result<Arc<Dataset>>,
+    limits: Limits,
+    on_step: &mut dyn FnMut(usize),
+) -> Result<View> {
     let mut contents = gather::gather(run)?;
     let mut notes = std::mem::take(&mut contents.notes);
     let images = pictures(&contents, images, &mut notes);
@@ -88,7 +99,10 @@ pub fn look(run: &RunFolder, images: Result<Arc<Dataset>>, limits: Limits) -> Re
         let outcome = heat(run, &data.train.images, &mut pool, limits.bytes / 9).transpose()?;
         outcome.map_err(|e| notes.push(format!("The heat maps are left out: {}.", e.message))).ok()
     });
-    let map = contents.embeddings.as_ref().map(|features| map(features, limits.points, &mut pool));
+    let map = contents.embeddings.as_ref().and_then(|features| {
+        let outcome = map(features, limits.points, &mut pool, on_step);
+        outcome.map_err(|e| notes.push(format!("The map is left out: {}.", e.message))).ok()
+    });
     let thumbnails = images.as_ref().map(|data| {
         let rows = &pool.rows[..pool.rows.len().min(limits.images)];
         sprites::thumbnails(&data.train.images, rows, limits.bytes)
@@ -203,17 +217,20 @@ fn selected(features: &Features, rows: &[usize]) -> Features {
 }
 
 /// Where every image lies in the plane, in steps of 1/65535 of its extent.
-fn map(features: &Features, most: usize, pool: &mut Pool) -> Value {
+fn map(features: &Features, most: usize, pool: &mut Pool, on_step: &mut dyn FnMut(usize)) -> Result<Value> {
     let rows: Vec<usize> = evenly(features.rows, most).collect();
-    let places = layout::layout(&selected(features, &rows));
+    let places = tsne(&selected(features, &rows), &Tsne::default(), &mut |done| {
+        on_step(done);
+        Ok(())
+    })?;
     let axis = |d: usize| -> Vec<u16> {
-        let all = || places.iter().map(|p| p[d]);
+        let all = || places.values.iter().skip(d).step_by(2).copied();
         let (low, high) = (all().fold(f32::INFINITY, f32::min), all().fold(f32::NEG_INFINITY, f32::max));
         let extent = (high - low).max(f32::MIN_POSITIVE);
         all().map(|x| ((x - low) / extent * 65535.0) as u16).collect()
     };
     let image: Vec<u32> = rows.iter().map(|row| pool.add(*row as u32)).collect();
-    json!({ "method": layout::METHOD, "of": features.rows, "x": axis(0), "y": axis(1), "image": image })
+    Ok(json!({ "of": features.rows, "x": axis(0), "y": axis(1), "image": image }))
 }
 
 /// The nearest neighbours of some images: (image, its neighbours, their cosines).

@@ -264,3 +264,27 @@ fn everything_happens_in_the_tiny_pcp_cell() {
     assert_eq!(number(second[0], "lr"), number(first, "lr"), "and began with the lr of the first");
     assert!(second.iter().all(|e| number(e, "clusters") == 8.0 && e["loss_is"].is_null()));
 }
+
+#[test]
+fn figures_are_drawn_once() {
+    let (_dir, out) = place("results");
+    succeed(&tiny(&out, &["figure4", "figure5", "--only", "figure4/pcp-warm", "--only", "figure5/dc", "--quiet"]));
+    let page5 = page(&out, "figure5.md");
+    for words in ["majority purity", "classes that are no majority", "AND has not been drawn", "figure5/dc/tsne.png"] {
+        assert!(page5.contains(words), "{words} is not in {page5}");
+    }
+    assert!(page(&out, "figure4.md").contains("There were no boxes"));
+    let dc = record(&out, "figure5/dc.json");
+    assert_eq!((&dc["system"], &dc["clusters"]["score"]["k"]), (&Value::from("dc"), &Value::from(14)));
+    assert!(dc["clusters"]["trustworthiness"].as_f64().unwrap() > 0.5);
+    assert_eq!(record(&out, "figure4/pcp-warm.json")["heat"]["states"].as_array().unwrap().len(), 5);
+    let picture = out.join("tiny/figure4/pcp-warm/heat.png");
+    let before = fs::metadata(&picture).unwrap().modified().unwrap();
+    let (width, height) = image::image_dimensions(&picture).unwrap();
+    assert_eq!((width, height), (6 * 228, 6 * 228), "an image and five states, six rows");
+    for name in ["tsne.svg", "tsne.csv", "tsne.png"] {
+        assert!(out.join("tiny/figure5/dc").join(name).exists(), "{name}");
+    }
+    succeed(&tiny(&out, &["figure4", "--only", "figure4/pcp-warm", "--quiet"]));
+    assert_eq!(fs::metadata(&picture).unwrap().modified().unwrap(), before, "it was drawn before");
+}

@@ -1,11 +1,11 @@
 //! `pcp eval`: one file per measure.
 
-mod clusters;
+pub(super) mod clusters;
 mod finetune;
 mod heatmap;
 mod knn;
 pub(super) mod linear;
-mod tsne;
+pub(super) mod tsne;
 
 use crate::backbone::Tap;
 use crate::cli::progress::{self, bar};

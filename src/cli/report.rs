@@ -4,7 +4,7 @@ use super::progress;
 use crate::data::Dataset;
 use crate::error::{Error, Kind, Result};
 use crate::files::write_bytes;
-use crate::report::{Limits, View, look, page};
+use crate::report::{Limits, View, look, page, steps};
 use crate::run::RunFolder;
 use crate::work::Stop;
 use clap::Parser;
@@ -48,7 +48,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     // One after the other: the images of one run at a time are in memory.
     for run in &runs {
         let images = run.read_config().and_then(|(config, _)| progress::read_images(&config, args.quiet, stop));
-        views.push(view(run, images.map(Arc::new), limits, stop)?);
+        views.push(view(run, images.map(Arc::new), limits, args.quiet, stop)?);
     }
     let bytes = write(&out, &views)?;
     if args.quiet {
@@ -58,14 +58,19 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
 }
 
 /// Looks at a run on the pool, so that a stop need not wait.
-fn view(run: &RunFolder, images: Result<Arc<Dataset>>, limits: Limits, stop: &Stop) -> Result<View> {
+fn view(run: &RunFolder, images: Result<Arc<Dataset>>, limits: Limits, quiet: bool, stop: &Stop) -> Result<View> {
     if let Err(e) = &images
         && e.kind == Kind::Stopped
     {
         return Err(e.clone());
     }
     let run = run.clone();
-    stop.run(move || look(&run, images, limits))?
+    let shown = progress::bar("map", quiet);
+    shown.set_length(steps() as u64);
+    let seen = shown.clone();
+    let view = stop.run(move || look(&run, images, limits, &mut |done| seen.set_position(done as u64)));
+    shown.finish_and_clear();
+    view?
 }
 
 fn write(out: &Path, views: &[View]) -> Result<usize> {
@@ -78,9 +83,9 @@ fn write(out: &Path, views: &[View]) -> Result<usize> {
 }
 
 /// The report of a run that has just ended, in its folder; `images` are what it learned from.
-pub fn at_the_end(run: &RunFolder, images: Arc<Dataset>, stop: &Stop) -> Result<PathBuf> {
+pub fn at_the_end(run: &RunFolder, images: Arc<Dataset>, quiet: bool, stop: &Stop) -> Result<PathBuf> {
     let out = run.file("report.html");
-    let view = view(run, Ok(images), Limits::shared(Limits::IMAGES, 1), stop)?;
+    let view = view(run, Ok(images), Limits::shared(Limits::IMAGES, 1), quiet, stop)?;
     write(&out, &[view])?;
     Ok(out)
 }

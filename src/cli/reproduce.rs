@@ -1,5 +1,7 @@
 //! `pcp reproduce`.
 
+mod figures;
+
 use super::eval::linear;
 use super::table::duration;
 use super::train;
@@ -8,7 +10,7 @@ use crate::data::Source;
 use crate::error::{Error, Kind, Result, listed};
 use crate::evaluate::linear::Settings;
 use crate::files::{make_folder, write_bytes};
-use crate::reproduce::{self, Cell, CellRecord, Job, Known, Measure, Scale, Table};
+use crate::reproduce::{self, Cell, CellRecord, Figure, Job, Known, Measure, Panel, PanelRecord, Scale, Table};
 use crate::run::{RunFolder, RunResult};
 use crate::work::Stop;
 use clap::Parser;
@@ -24,17 +26,19 @@ Examples:
   pcp reproduce table5 --data-dir DATA --out results               all systems on CIFAR-10, on two cores
   pcp reproduce table5 table1 --data-dir DATA --seeds 0,1          two tables, two seeds
   pcp reproduce table3 --data-dir DATA --only table3/dc-nc100      one cell
+  pcp reproduce figure5 --data-dir DATA                            t-SNE and clusters of DC, AND and PCP
   pcp reproduce all --scale full --data-dir DATA --list            what would be run
 
 Scales: full is the paper's setting; mini has 5,000 images, width 16 and the paper's 200 epochs; tiny runs on the bundled images.
-DATA holds cifar-10-batches-bin, cifar-100-binary, in100 and cub200, as far as the tables need them.
+DATA holds cifar-10-batches-bin, cifar-100-binary, in100 and cub200, as far as the tables need them. With VOCdevkit/VOC2007 in it,
+figures 1 and 4 say how much of the heat lies in its boxes. A figure is drawn from the first seed.
 Stopped or killed, the same command goes on where it was. Runs that several cells share are made once.")]
 pub struct Args {
-    /// Which tables
-    #[arg(required = true, value_name = "TABLE", value_parser = [
-        "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "table9", ALL,
+    /// Which tables and figures
+    #[arg(required = true, value_name = "TABLE|FIGURE", value_parser = [
+        "table1", "table2", "table3", "table4", "table5", "table6", "table7", "table8", "table9", "figure1", "figure4", "figure5", ALL,
     ])]
-    tables: Vec<String>,
+    asked: Vec<String>,
     /// How large the runs are
     #[arg(long, default_value = "mini", value_parser = Scale::ALL.map(Scale::name))]
     scale: String,
@@ -67,11 +71,12 @@ pub fn run(args: Args, stop: &Stop) -> Result<()> {
     if session.args.list { session.list() } else { session.run(stop) }
 }
 
-/// Some tables at some scale.
+/// Some tables and figures at some scale.
 struct Session {
     args: Args,
     scale: Scale,
     tables: Vec<Table>,
+    figures: Vec<Figure>,
     cells: Vec<Cell>,
     jobs: Vec<Job>,
     /// Why cells failed, by their names.
@@ -82,17 +87,21 @@ impl Session {
     fn new(args: Args) -> Result<Session> {
         let scale = Scale::named(&args.scale).unwrap_or(Scale::Mini);
         let mut tables: Vec<Table> = Vec::new();
-        for name in &args.tables {
+        let mut figures: Vec<Figure> = Vec::new();
+        for name in &args.asked {
             let new = |table: &Table| (name == ALL || table.name() == *name) && !tables.contains(table);
             let new: Vec<Table> = reproduce::tables().into_iter().filter(new).collect();
             tables.extend(new);
+            let new = |figure: &Figure| (name == ALL || figure.name() == *name) && !figures.contains(figure);
+            let new: Vec<Figure> = reproduce::figures().into_iter().filter(new).collect();
+            figures.extend(new);
         }
-        let cells = reproduce::select(&tables, &args.only)?;
+        let (cells, panels) = reproduce::select(&tables, &figures, &args.only)?;
         let mut seeds = args.seeds.clone();
         seeds.sort_unstable();
         seeds.dedup();
-        let jobs = reproduce::plan(&cells, scale, args.data_dir.as_deref(), &seeds);
-        Ok(Session { args, scale, tables, cells, jobs, failed: BTreeMap::new() })
+        let jobs = reproduce::plan(&cells, &panels, scale, args.data_dir.as_deref(), &seeds);
+        Ok(Session { args, scale, tables, figures, cells, jobs, failed: BTreeMap::new() })
     }
 
     /// Where everything of this scale is.
@@ -134,7 +143,7 @@ impl Session {
                 None => "to do",
             };
             let command = self.command(job);
-            rows.extend(job.cells.iter().map(|cell| (format!("{state:7} {}", cell.id()), command.clone())));
+            rows.extend(job.ids().into_iter().map(|id| (format!("{state:7} {id}"), command.clone())));
         }
         let not_yet = self.cells.iter().filter(|cell| !cell.measure.exists());
         rows.extend(not_yet.map(|cell| (format!("{:7} {}", "not yet", cell.id()), String::new())));
@@ -152,14 +161,17 @@ impl Session {
             }
             let made = stop.check().and_then(|()| self.make(&job, stop)).and_then(|run| {
                 self.probe(&job, &run, stop)?;
+                self.draw(&job.panels, &run, stop)?;
                 self.keep(&job, &run)
             });
             match made {
                 Ok(first) => {
                     let when = if before { "made before, " } else { "" };
-                    let figure = reproduce::text(&job.cells[0], &Known { records: vec![first.clone()], failed: None });
-                    let (paper, seconds) = (first.paper, duration(first.seconds));
-                    self.say(&format!("{place}: {figure}, paper {paper:.1}; {when}{seconds}{}", self.to_go(i + 1)));
+                    let said = first.map(|(cell, record)| {
+                        let figure = reproduce::text(&cell, &Known { records: vec![record.clone()], failed: None });
+                        format!("{figure}, paper {:.1}; {when}{}", record.paper, duration(record.seconds))
+                    });
+                    self.say(&format!("{place}: {}{}", said.unwrap_or("drawn".into()), self.to_go(i + 1)));
                 }
                 Err(e) if e.kind == Kind::Stopped => {
                     let command = train::command(std::env::args().skip(1));
@@ -168,7 +180,7 @@ impl Session {
                 }
                 Err(e) => {
                     self.say(&format!("{place} failed: {}", e.message));
-                    self.failed.extend(job.cells.iter().map(|cell| (cell.id(), e.clone())));
+                    self.failed.extend(job.ids().into_iter().map(|id| (id, e.clone())));
                 }
             }
             self.render()?;
@@ -186,7 +198,7 @@ impl Session {
         for (cell, Error { message, hint, .. }) in &self.failed {
             eprintln!("failed  {cell}: {message} ({hint})");
         }
-        let cells = self.cells.iter().filter(|cell| cell.measure.exists() && cell.is_at(self.scale)).count();
+        let cells: usize = self.jobs.iter().map(|job| job.ids().len()).sum();
         Err(Error::training(
             format!("{} of {cells} cells failed: {}", self.failed.len(), listed(self.failed.keys())),
             "mend what is said of each above, then give the same command: what is done is kept",
@@ -204,9 +216,7 @@ impl Session {
                 return Ok(run.clone());
             }
         }
-        if let Some(data) = job.data() {
-            self.scale.check_data(data, self.args.data_dir.as_deref())?;
-        }
+        self.scale.check_data(job.data, self.args.data_dir.as_deref())?;
         let args = self.parsed(job, if begun.is_some() { "--resume" } else { "--out" })?;
         train::execute(&args, self.command(job), stop).map(|(run, _)| run)
     }
@@ -240,16 +250,23 @@ impl Session {
         train::asked(&self.parsed(job, "--out")?, &source).map(|(_, config)| config)
     }
 
-    /// Writes the records of a job's cells; returns the first.
-    fn keep(&self, job: &Job, run: &RunFolder) -> Result<CellRecord> {
-        let of = |cell| CellRecord::of(cell, self.scale, run);
-        for cell in &job.cells {
-            of(cell)?.write(&self.folder())?;
-        }
-        of(&job.cells[0])
+    fn draw(&self, panels: &[Panel], run: &RunFolder, stop: &Stop) -> Result<()> {
+        let (dir, quiet) = (self.args.data_dir.as_deref(), self.args.quiet);
+        panels.iter().try_for_each(|panel| figures::draw(panel, self.scale, run, &self.folder(), dir, quiet, stop))
     }
 
-    /// Writes all tables anew; returns their text.
+    /// Writes the records of a job's cells; returns the first.
+    fn keep(&self, job: &Job, run: &RunFolder) -> Result<Option<(Cell, CellRecord)>> {
+        let mut first = None;
+        for cell in &job.cells {
+            let record = CellRecord::of(cell, self.scale, run)?;
+            record.write(&self.folder())?;
+            first.get_or_insert((cell.clone(), record));
+        }
+        Ok(first)
+    }
+
+    /// Writes all tables and figures anew; returns their text.
     fn render(&self) -> Result<Vec<String>> {
         let folder = self.folder();
         let mut pages = Vec::new();
@@ -266,15 +283,20 @@ impl Session {
             write_bytes(&folder.join(format!("{}.md", table.name())), page.as_bytes())?;
             pages.push(page);
         }
+        for figure in &self.figures {
+            let read = |panel: &Panel| Ok((panel.clone(), PanelRecord::read(&folder, panel)?));
+            let known = figure.panels.iter().map(read).collect::<Result<Vec<_>>>()?;
+            let page = reproduce::figure_page(figure, self.scale, &known);
+            write_bytes(&folder.join(format!("{}.md", figure.name())), page.as_bytes())?;
+            pages.push(page);
+        }
         Ok(pages)
     }
 
     /// How long the jobs from `next` on will take, in words, going by the time of all that is done.
     fn to_go(&self, next: usize) -> String {
-        let work = |job: &Job| match (self.asked(job), job.data()) {
-            (Ok(config), Some(data)) => reproduce::work(&config, self.scale.images(data)),
-            _ => 0.0,
-        };
+        let images = |job: &Job| self.scale.images(job.data);
+        let work = |job: &Job| self.asked(job).map_or(0.0, |config| reproduce::work(&config, images(job)));
         let (mut seconds, mut done, mut left) = (0.0, 0.0, 0.0);
         for (i, job) in self.jobs.iter().enumerate() {
             match self.result(job) {
@@ -337,11 +359,11 @@ mod tests {
             let mut session = session(scale.name(), "results");
             // The cells that cannot be measured yet have recipes, too.
             let every: Vec<Cell> = session.cells.iter().map(|c| c.clone().measured(reproduce::Measure::Knn)).collect();
-            session.jobs = reproduce::plan(&every, scale, Some("DATA"), &[0]);
+            session.jobs = reproduce::plan(&every, &[], scale, Some("DATA"), &[0]);
             assert!(session.jobs.len() > 40);
             for job in &session.jobs {
                 let config = session.asked(job).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
-                let images = scale.images(job.data().unwrap());
+                let images = scale.images(job.data);
                 assert!(config.data.limit == 0 || config.data.limit.min(images) == images, "{}", job.title());
                 crate::schedule::Schedule::new(&config, images).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
                 crate::backbone::Network::new(&config.network, crate::train::setup::image_side(&config)).unwrap();
@@ -367,5 +389,6 @@ mod tests {
         let session = Session::new(Args::try_parse_from(words).unwrap()).unwrap();
         let numbers: Vec<u8> = session.tables.iter().map(|t| t.number).collect();
         assert_eq!(numbers, [5, 1, 2, 3, 4, 6, 7, 8, 9]);
+        assert_eq!(session.figures.iter().map(|f| f.number).collect::<Vec<_>>(), [1, 4, 5]);
     }
 }

@@ -163,7 +163,7 @@ pub(super) fn execute(args: &Args, command: String, stop: &Stop) -> Result<(RunF
     setup.run.log(&table::result(&result));
     // The run is done and saved: a page that cannot be written, or that is not waited for, takes nothing from it.
     if !args.no_report
-        && let Err(e) = pages::at_the_end(&setup.run, setup.plan.dataset.clone(), stop)
+        && let Err(e) = pages::at_the_end(&setup.run, setup.plan.dataset.clone(), args.quiet, stop)
     {
         let warning =
             format!("warning: there is no report: {}; try: pcp report {}", e.message, setup.run.path().display());

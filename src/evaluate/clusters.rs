@@ -7,7 +7,7 @@ use crate::kmeans::{KMeans, kmeans};
 use crate::rng::{Key, Purpose};
 use crate::run::RunFolder;
 use crate::scores::{Contingency, FilterScore, silhouette};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Starts of k-means, of which the best counts.
@@ -18,7 +18,7 @@ const ITERATIONS: usize = 50;
 const PAIRED: usize = 10_000;
 
 /// k-means clusters of images, and how they agree with the classes. Scores have scikit-learn's scale.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterScore {
     /// Images clustered.
     pub images: usize,
@@ -37,7 +37,7 @@ pub struct ClusterScore {
 }
 
 /// How clusters agree with classes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
     /// Share of images that are of their cluster's majority.
     pub purity: f64,
@@ -52,7 +52,7 @@ pub struct Agreement {
 }
 
 /// One cluster.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterRow {
     /// Its number.
     pub cluster: usize,

@@ -1,5 +1,9 @@
 //! Where the network looks: the length of the vector over the channels of its last map, laid over the image.
 
+mod picture;
+
+pub use picture::{Picture, SHOWN, Seen, look};
+
 use crate::backbone::{Batch, Maps, Network, Weights};
 use crate::data::Image;
 use crate::error::Error;

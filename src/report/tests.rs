@@ -185,7 +185,7 @@ fn degenerate_embeddings_have_a_place() {
         [Features::new(1, vec![1.0]), Features::new(3, vec![0.5; 12]), Features::new(2, vec![0.0, 1.0, 1.0, 0.0])]
     {
         let rows = features.rows;
-        let drawn = map(&features, 100, &mut Pool::default());
+        let drawn = map(&features, 100, &mut Pool::default(), &mut |_| ()).unwrap();
         assert_eq!(drawn["x"].as_array().unwrap().len(), rows);
         assert_eq!(neighbours(&features, &mut Pool::default()).len(), rows);
     }

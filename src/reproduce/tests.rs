@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 fn cell(id: &str) -> Cell {
-    let cells = select(&tables(), &[id.to_string()]).unwrap();
+    let cells = select(&tables(), &[], &[id.to_string()]).unwrap().0;
     assert_eq!(cells.len(), 1, "{id} is one cell");
     cells[0].clone()
 }
@@ -49,8 +49,8 @@ fn cells_that_come_to_the_same_share_a_run() {
         same(&["table5/and-rounds5", "table4/and1-round0", "table4/and1-round4"]);
         same(&["table5/pcp-rounds5", "table4/pcp-warm-round0"]);
     }
-    let cells = select(&tables(), &["table1/".into(), "table4/and1-".into()]).unwrap();
-    let jobs = plan(&cells, Scale::Mini, None, &[0, 1]);
+    let cells = select(&tables(), &[], &["table1/".into(), "table4/and1-".into()]).unwrap().0;
+    let jobs = plan(&cells, &[], Scale::Mini, None, &[0, 1]);
     let titles: Vec<String> = jobs.iter().map(Job::title).collect();
     let one = ["table1/dc", "table1/pc", "table1/cpr", "table1/cps", "table4/and1-round0 and 4 more"];
     assert_eq!(titles, [one, one].concat(), "one seed before the next");
@@ -60,7 +60,7 @@ fn cells_that_come_to_the_same_share_a_run() {
 fn a_runs_name_says_all_that_tells_it_apart() {
     for scale in Scale::ALL {
         let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for cell in select(&tables(), &[]).unwrap() {
+        for cell in select(&tables(), &[], &[]).unwrap().0 {
             let run = cell.recipe.run(scale, Some("DATA"), 3);
             let known = by_name.entry(run.name.clone()).or_insert_with(|| run.arguments.clone());
             assert_eq!(*known, run.arguments, "{}", run.name);
@@ -110,7 +110,7 @@ fn arguments_are_those_a_user_would_give() {
 
 #[test]
 fn a_name_chooses_a_cell_and_a_part_of_it_all_that_have_it() {
-    let choose = |word: &str| select(&tables(), &[word.to_string()]);
+    let choose = |word: &str| select(&tables(), &[], &[word.to_string()]).map(|(cells, _)| cells);
     assert_eq!(choose("table5/pcp").unwrap().len(), 1, "not the five rounds");
     assert_eq!(choose("table5/").unwrap().len(), 9);
     assert_eq!(choose("gamma0.9").unwrap().len(), 6, "0.9, 0.95 and 0.99");
@@ -121,7 +121,7 @@ fn a_name_chooses_a_cell_and_a_part_of_it_all_that_have_it() {
 
 #[test]
 fn a_smaller_scale_has_fewer_rounds_and_what_cannot_be_measured_needs_no_run() {
-    let jobs = |table: &str, scale| plan(&select(&tables(), &[table.into()]).unwrap(), scale, None, &[0]);
+    let jobs = |table: &str, scale| plan(&select(&tables(), &[], &[table.into()]).unwrap().0, &[], scale, None, &[0]);
     assert_eq!(jobs("table4/", Scale::Mini).iter().map(|j| j.cells.len()).collect::<Vec<_>>(), [5; 6]);
     assert_eq!(jobs("table4/", Scale::Tiny).iter().map(|j| j.cells.len()).collect::<Vec<_>>(), [2; 6]);
     assert!(jobs("table9/", Scale::Full).is_empty());
@@ -315,4 +315,85 @@ fn wide_tables_have_the_paper_in_rows_and_say_what_is_not_yet() {
     assert!(!text.contains("N_c is"), "{text}");
     let text = page(&tables[8], Scale::Tiny, &|_| Known::default(), None);
     assert!(text.contains("| PCP | not yet | 39.8 |") && !text.contains("--data-dir"), "{text}");
+}
+
+#[test]
+fn figures_take_the_runs_of_tables() {
+    let (cells, panels) = select(&tables(), &figures(), &["table3/".into(), "figure5".into()]).unwrap();
+    assert_eq!((cells.len(), panels.len()), (21, 3));
+    let jobs = plan(&cells, &panels, Scale::Mini, None, &[0, 1]);
+    let drawn: Vec<(usize, String)> =
+        jobs.iter().flat_map(|job| job.panels.iter().map(|panel| (job.cells.len(), panel.id()))).collect();
+    // N_c = 100 is 10 at this scale, too. AND is in no cell of Table 3. A second seed draws nothing.
+    assert_eq!(drawn, [(2, "figure5/dc".into()), (2, "figure5/pcp".into()), (0, "figure5/and".into())]);
+    let jobs = plan(&[], &select(&[], &figures(), &[]).unwrap().1, Scale::Tiny, None, &[0]);
+    let of = |id: &str| jobs.iter().position(|job| job.panels.iter().any(|panel| panel.id() == id)).unwrap();
+    assert_eq!(of("figure1/pcp-warm"), of("figure4/pcp-warm"));
+    assert_eq!(jobs.len(), 6);
+    assert!(select(&[], &figures(), &["figure2".into()]).unwrap_err().hint.contains("figure4/and"));
+}
+
+#[test]
+fn the_page_of_a_figure_says_what_is_known() {
+    use crate::evaluate::clusters::{Agreement, ClusterRow, ClusterScore};
+    use crate::evaluate::heatmap::Seen;
+    let record = |panel: &Panel, found: Found| PanelRecord {
+        figure: format!("figure{}", panel.figure),
+        panel: panel.name.into(),
+        system: panel.recipe.system.into(),
+        scale: "mini".into(),
+        data: "CIFAR-10".into(),
+        command: "pcp train".into(),
+        revision: "abc".into(),
+        seed: 0,
+        seconds: 1.0,
+        knn_last: Some(50.0),
+        found,
+    };
+    let row = |majority: &str, purity| ClusterRow {
+        cluster: 0,
+        size: 2,
+        majority: Some(majority.into()),
+        purity: Some(purity),
+    };
+    let score = ClusterScore {
+        images: 4,
+        k: 2,
+        objective: 1.0,
+        silhouette: None,
+        silhouette_images: 4,
+        agreement: Some(Agreement { purity: 0.75, missed: vec!["cat".into()], accuracy: 0.5, nmi: 0.25, ari: 0.125 }),
+        clusters: vec![row("dog", 0.5), row("ship", 1.0)],
+    };
+    let [one, _, five] = &figures()[..] else { panic!("there are three figures") };
+    let found = Found::Clusters { score, trustworthiness: Some(0.9) };
+    let first = record(&five.panels[0], found);
+    let known: Vec<_> = five.panels.iter().map(|p| (p.clone(), (p.name == "dc").then(|| first.clone()))).collect();
+    let page = figure_page(five, Scale::Mini, &known);
+    for words in [
+        "| majority purity | 75.0 % |",
+        "| cat |",
+        "| 1 | ship 100.0 % |",
+        "| silhouette | - |",
+        "AND has not been drawn",
+    ] {
+        assert!(page.contains(words), "{words} is not in {page}");
+    }
+    assert!(page.contains("![DC](figure5/dc/tsne.png)") && !page.contains("![AND]"), "{page}");
+
+    let seen = |inside| Seen { weights: "a".into(), inside, area: inside.map(|_| 0.25), images_with_boxes: 3 };
+    let of = |inside| {
+        let found = Found::Heat { states: vec![seen(inside)], images: 3 };
+        figure_page(one, Scale::Mini, &[(one.panels[0].clone(), Some(record(&one.panels[0], found)))])
+    };
+    assert!(of(Some(0.5)).contains("| PCP with warm-up | 50.0 % |"), "{}", of(Some(0.5)));
+    assert!(of(Some(0.5)).contains("the boxes are 25.0 % of the area"));
+    assert!(of(None).contains("There were no boxes"));
+    // What is written is read back.
+    let dir = tempfile::tempdir().unwrap();
+    first.write(dir.path()).unwrap();
+    assert_eq!(PanelRecord::read(dir.path(), &five.panels[0]).unwrap().unwrap(), first);
+    assert_eq!(PanelRecord::read(dir.path(), &five.panels[1]).unwrap(), None);
+    std::fs::write(dir.path().join("figure5/dc.json"), "{").unwrap();
+    assert!(PanelRecord::read(dir.path(), &five.panels[0]).unwrap_err().hint.contains("remove the file"));
 }

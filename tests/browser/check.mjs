@@ -24,8 +24,8 @@ else {
 /// A browser: the one named, one that playwright has, or the one that comes from npm.
 async function launch() {
   const { chromium } = await import("playwright-core");
-  // Without the sandbox it also runs where everybody is root.
-  const args = ["--no-sandbox"];
+  // Without the sandbox it also runs where everybody is root, and without shared memory where that is small.
+  const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
   const named = process.env.CHROMIUM;
   if (named) return chromium.launch({ executablePath: named, args });
   try {
@@ -136,7 +136,7 @@ async function crowd(browser, path) {
   const column = (f) => Array.from({ length: n }, (_, i) => f(i));
   const spread = (i, m) => Math.floor(((i * m) % 1) * 65535);
   for (const key of Object.keys(run.images)) run.images[key] = column((i) => run.images[key][i % known]);
-  run.map = { method: "a made-up layout", of: n, x: column((i) => spread(i, 0.754877666)), y: column((i) => spread(i, 0.569840291)), image: column((i) => i) };
+  run.map = { of: n, x: column((i) => spread(i, 0.754877666)), y: column((i) => spread(i, 0.569840291)), image: column((i) => i) };
   writeFileSync("crowd.html", head + '<script type="application/json" id="data">' + JSON.stringify(data).replaceAll("<", "\\u003c") + tail);
   const page = await open(browser, "crowd.html");
   await page.locator(".map canvas").scrollIntoViewIfNeeded();

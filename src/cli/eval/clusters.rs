@@ -43,11 +43,11 @@ pub struct Clusters {
 }
 
 #[derive(Serialize)]
-struct Report {
+pub(in crate::cli) struct Report {
     #[serde(flatten)]
     origin: Origin,
     #[serde(flatten)]
-    score: ClusterScore,
+    pub(in crate::cli) score: ClusterScore,
     filter: Vec<EpochFilter>,
 }
 
@@ -59,21 +59,35 @@ pub fn run(args: &Clusters, stop: &Stop) -> Result<()> {
     cli::use_threads(args.threads)?;
     let asked = args.k.as_deref().filter(|k| *k != "classes").map(number).transpose()?;
     let run = RunFolder::open(&args.run)?;
+    let report = measure(&run, asked, args.k.is_some(), args.best, args.json, stop)?;
+    if args.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
+}
+
+/// Clusters the features of a run into `asked` clusters, or into as many as there are classes (which must be known where they
+/// are `meant`), and keeps the report in the run's folder.
+pub(in crate::cli) fn measure(
+    run: &RunFolder,
+    asked: Option<usize>,
+    meant: bool,
+    best: bool,
+    quiet: bool,
+    stop: &Stop,
+) -> Result<Report> {
     let (config, _) = run.read_config()?;
-    let filter = filters(&run)?;
-    let embedded = embed(&run, &config, args.best, None, args.json, stop)?;
+    let filter = filters(run)?;
+    let embedded = embed(run, &config, best, None, quiet, stop)?;
     let labels = embedded.labels().cloned();
     let images = embedded.features.rows;
-    let k = match (asked, &labels, &args.k) {
+    let k = match (asked, &labels, meant) {
         (Some(k), _, _) => k,
         (None, Some(labels), _) => labels.classes.len().min(images),
-        (None, None, None) => config.clusters.floor.or(1).min(images),
-        (None, None, Some(_)) => {
+        (None, None, false) => config.clusters.floor.or(1).min(images),
+        (None, None, true) => {
             let message = format!("{} has no labels, so there are no classes to count", config.data.source);
             return Err(Error::data(message, "give a number: --k 10"));
         }
     };
-    let shown = bar("clustering", args.json);
+    let shown = bar("clustering", quiet);
     shown.set_length(u64::from(STARTS));
     let ids = embedded.images().ids().to_vec();
     let (seen, asked_to, seed) = (shown.clone(), stop.clone(), config.train.seed);
@@ -86,8 +100,8 @@ pub fn run(args: &Clusters, stop: &Stop) -> Result<()> {
     })??;
     shown.finish_and_clear();
     let report = Report { origin: embedded.origin, score, filter };
-    keep(&run, "clusters.json", &report)?;
-    if args.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
+    keep(run, "clusters.json", &report)?;
+    Ok(report)
 }
 
 fn number(text: &str) -> Result<usize> {

@@ -1,15 +1,10 @@
 //! `pcp eval heatmap`.
 
-use crate::augment::Augmenter;
-use crate::backbone::{Batch, Network, Weights};
 use crate::cli;
 use crate::cli::progress::bar;
 use crate::cli::table;
-use crate::data::Image;
-use crate::data::decode;
-use crate::data::voc::Annotation;
 use crate::error::{Error, Result};
-use crate::evaluate::heatmap::{Heat, heat, overlay, write_png};
+use crate::evaluate::heatmap::{Picture, SHOWN, Seen, look, overlay, write_png};
 use crate::files::make_folder;
 use crate::run::RunFolder;
 use crate::train::setup;
@@ -50,28 +45,12 @@ pub struct Heatmap {
     json: bool,
 }
 
-/// What one state of the network looks at.
-#[derive(Serialize)]
-struct Seen {
-    /// File of the weights.
-    weights: String,
-    /// Mean share of the heat inside the boxes, where there are boxes.
-    inside: Option<f64>,
-    /// Mean share of the area inside the boxes: what an even heat would have.
-    area: Option<f64>,
-    /// Images that have boxes.
-    images_with_boxes: usize,
-}
-
 #[derive(Serialize)]
 struct Report {
     images: usize,
     pictures: String,
     states: Vec<Seen>,
 }
-
-/// Side of the pictures.
-const SHOWN: usize = 224;
 
 pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
     cli::use_threads(args.threads)?;
@@ -98,26 +77,13 @@ pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
     bar.set_length((states.len() * pictures.len()) as u64);
     let mut seen = Vec::new();
     for (name, weights) in &states {
-        let mut shares = Vec::new();
-        for picture in &pictures {
-            let heat = picture.heat(&network, weights, &augmenter, stop)?;
-            let stem = Path::new(name).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-            let shown = overlay(&picture.square(&augmenter, SHOWN), &heat);
-            write_png(&out.join(format!("{}-{stem}.png", picture.name)), &shown)?;
-            if let Some(boxes) = picture.boxes(&augmenter) {
-                shares.push(heat.upsampled(SHOWN).inside(&boxes));
-            }
+        let stem = Path::new(name).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        seen.push(look(&network, (name, weights), &pictures, &augmenter, &mut |picture, heat| {
+            stop.check()?;
             bar.inc(1);
-        }
-        let mean = |of: fn(&(f64, f64)) -> f64| {
-            (!shares.is_empty()).then(|| shares.iter().map(of).sum::<f64>() / shares.len() as f64)
-        };
-        seen.push(Seen {
-            weights: name.clone(),
-            inside: mean(|s| s.0),
-            area: mean(|s| s.1),
-            images_with_boxes: shares.len(),
-        });
+            let shown = overlay(&picture.square(&augmenter, SHOWN), heat);
+            write_png(&out.join(format!("{}-{stem}.png", picture.name)), &shown)
+        })?);
     }
     bar.finish_and_clear();
     let report = Report { images: pictures.len(), pictures: out.display().to_string(), states: seen };
@@ -133,62 +99,4 @@ pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
     };
     let rows: Vec<_> = report.states.iter().map(|s| (s.weights.clone(), share(s))).collect();
     cli::print(&format!("{}  {} pictures a state in {}", table::columns(&rows), report.images, report.pictures))
-}
-
-/// An image file with its boxes.
-struct Picture {
-    /// Name for the pictures made of it.
-    name: String,
-    image: Image,
-    annotation: Option<Annotation>,
-}
-
-impl Picture {
-    fn read(path: &Path, voc: Option<&Path>) -> Result<Picture> {
-        let image = decode::file(path).map_err(|reason| {
-            Error::data(format!("{}: {reason}", path.display()), "give images that can be read, or leave this one out")
-        })?;
-        let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        let annotation = match voc.map(|voc| voc.join("Annotations").join(format!("{name}.xml"))) {
-            Some(xml) if xml.exists() => Some(Annotation::read(&xml)?),
-            Some(xml) if voc.is_some_and(|voc| !voc.join("Annotations").is_dir()) => {
-                let message = format!("there is no folder {}", xml.parent().unwrap_or(&xml).display());
-                return Err(Error::data(message, "give --boxes the VOC folder that holds Annotations"));
-            }
-            _ => None,
-        };
-        Ok(Picture { name, image, annotation })
-    }
-
-    /// The clean view's square cut out of the image, `side` px wide.
-    fn square(&self, augmenter: &Augmenter, side: usize) -> Image {
-        let plain = Augmenter { size: side, mean: [0.0; 3], std: [1.0; 3], ..augmenter.clone() };
-        let mut values = vec![0.0; side * side * 3];
-        plain.clean_view(&self.image, &mut values);
-        let pixels = values.iter().map(|v| (v * 255.0).round().clamp(0.0, 255.0) as u8).collect();
-        Image { width: side, height: side, pixels }
-    }
-
-    fn heat(&self, network: &Network, weights: &Weights, augmenter: &Augmenter, stop: &Stop) -> Result<Heat> {
-        stop.check()?;
-        let mut pixels = vec![0.0; augmenter.size * augmenter.size * 3];
-        augmenter.clean_view(&self.image, &mut pixels);
-        Ok(heat(network, weights, &Batch { rows: 1, pixels }).remove(0))
-    }
-
-    /// The boxes in shares of the clean view's square; `None` where none reaches into it.
-    fn boxes(&self, augmenter: &Augmenter) -> Option<Vec<[f32; 4]>> {
-        let (w, h) = (self.image.width as f32, self.image.height as f32);
-        // The square shows this much of the short side.
-        let side = w.min(h) / augmenter.margin.max(1.0);
-        let (left, top) = ((w - side) / 2.0, (h - side) / 2.0);
-        let share = |b: &[f32; 4]| {
-            let x = |v: f32| ((v - left) / side).clamp(0.0, 1.0);
-            let y = |v: f32| ((v - top) / side).clamp(0.0, 1.0);
-            [x(b[0]), y(b[1]), x(b[2]), y(b[3])]
-        };
-        let boxes: Vec<[f32; 4]> = self.annotation.as_ref()?.objects.iter().map(|o| share(&o.bounds)).collect();
-        let reaching: Vec<_> = boxes.into_iter().filter(|b| b[2] > b[0] && b[3] > b[1]).collect();
-        (!reaching.is_empty()).then_some(reaching)
-    }
 }

@@ -68,13 +68,13 @@ enum Which {
 }
 
 #[derive(Serialize)]
-struct Report {
+pub(in crate::cli) struct Report {
     #[serde(flatten)]
     origin: Origin,
     images: usize,
     perplexity: f64,
     /// Of five neighbours; `None` for very few images, and for very many.
-    trustworthiness: Option<f64>,
+    pub(in crate::cli) trustworthiness: Option<f64>,
     files: Vec<String>,
 }
 
@@ -90,17 +90,38 @@ pub fn run(args: &Tsne, stop: &Stop) -> Result<()> {
         return Err(Error::usage("--limit is 0", "give a number from 1 on, or leave it out for all images"));
     }
     let run = RunFolder::open(&args.run)?;
-    let (config, _) = run.read_config()?;
     let part = args.part.map(|part| match part {
         Which::Test => Part::Test,
         Which::Train => Part::Train,
     });
-    let embedded = embed(&run, &config, args.best, part, args.json, stop)?;
-    let drawn = some(embedded.images().ids(), args.limit.unwrap_or(usize::MAX), args.seed);
+    let asked = Asked { settings, part, limit: args.limit.unwrap_or(usize::MAX), seed: args.seed, best: args.best };
+    let out = args.out.clone().unwrap_or_else(|| run.file("eval"));
+    let report = draw(&run, asked, &out, args.json, stop)?;
+    if args.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
+}
+
+/// What is to be drawn.
+pub(in crate::cli) struct Asked {
+    pub(in crate::cli) settings: tsne::Tsne,
+    /// Which images; by default those to test on, where there are any.
+    pub(in crate::cli) part: Option<Part>,
+    /// At the most so many, drawn by the seed.
+    pub(in crate::cli) limit: usize,
+    pub(in crate::cli) seed: u64,
+    /// The weights of the best probe instead of the last.
+    pub(in crate::cli) best: bool,
+}
+
+/// Lays out the features of a run and writes places and pictures into `out`.
+pub(in crate::cli) fn draw(run: &RunFolder, asked: Asked, out: &Path, quiet: bool, stop: &Stop) -> Result<Report> {
+    let Asked { settings, part, limit, seed, best } = asked;
+    let (config, _) = run.read_config()?;
+    let embedded = embed(run, &config, best, part, quiet, stop)?;
+    let drawn = some(embedded.images().ids(), limit, seed);
     let values = drawn.iter().flat_map(|&row| embedded.features.row(row)).copied().collect();
     let features = Features { rows: drawn.len(), dim: embedded.features.dim, values };
 
-    let shown = bar("t-SNE", args.json);
+    let shown = bar("t-SNE", quiet);
     shown.set_length(settings.iterations as u64);
     let (seen, asked) = (shown.clone(), stop.clone());
     let (places, trust) = stop.run(move || -> Result<(Features, Option<f64>)> {
@@ -114,21 +135,19 @@ pub fn run(args: &Tsne, stop: &Stop) -> Result<()> {
     })??;
     shown.finish_and_clear();
 
-    let out = args.out.clone().unwrap_or_else(|| run.file("eval"));
-    make_folder(&out)?;
+    make_folder(out)?;
     let points: Vec<[f32; 2]> = places.values.as_chunks().0.to_vec();
     let names: Vec<&str> = drawn.iter().map(|&row| embedded.images().names()[row].as_str()).collect();
     let labels =
         embedded.labels().map(|labels| (drawn.iter().map(|&row| labels.of[row]).collect(), &labels.classes[..]));
-    let files = write(&out, &points, &names, labels.as_ref().map(|(of, classes): &(Vec<u32>, _)| (&of[..], *classes)))?;
-    let report = Report {
+    let files = write(out, &points, &names, labels.as_ref().map(|(of, classes): &(Vec<u32>, _)| (&of[..], *classes)))?;
+    Ok(Report {
         images: points.len(),
         perplexity: settings.perplexity_of(points.len()),
         trustworthiness: trust,
         files,
         origin: embedded.origin,
-    };
-    if args.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
+    })
 }
 
 /// Writes the places and their pictures; returns the files.
