@@ -12,6 +12,18 @@ ci:
 browser *arguments:
     tests/browser/run {{arguments}}
 
+# Exported networks in PyTorch, torchvision and onnxruntime
+exports:
+    tests/exports/run
+
+# Event files in TensorBoard's own reader
+tensorboard:
+    tests/tensorboard/run
+
+# Kill runs of several systems 200 times; they must end with the same bits
+kill-campaign:
+    cargo test --release --test campaign -- --ignored --nocapture
+
 # Run all tests
 test:
     cargo test --release --workspace

@@ -4,10 +4,12 @@
 //! saves. Names and shapes are torchvision's, so that other tools can load them.
 
 mod alexnet;
+mod graph;
 mod layers;
 mod resnet;
 mod weights;
 
+pub use graph::{Graph, Node, Op};
 pub use weights::{Named, Optimizer, Weights};
 
 use crate::config::{self, Arch, Head};
@@ -147,6 +149,12 @@ impl Network {
             Body::ResNet(net) => net.map_floats(self.size),
             Body::AlexNet(net) => net.map_floats(self.size),
         }
+    }
+
+    /// Names of the arrays that make the embedding of the pooled features.
+    pub fn head_names(&self) -> Vec<String> {
+        let names = |layer: &layers::Linear| [layer.weight, layer.bias].map(|i| self.parameters[i].name.clone());
+        self.head.iter().flat_map(names).collect()
     }
 
     /// Initial weights, a function of the seed alone.

@@ -4,6 +4,7 @@
 mod bench;
 mod data;
 mod eval;
+mod export;
 mod progress;
 mod report;
 mod reproduce;
@@ -35,6 +36,7 @@ Examples:
   pcp eval knn runs/photos                    measure its features
   pcp eval tsne runs/photos                   make a picture of them
   pcp report runs/photos                      see what it learned, as a page
+  pcp export runs/photos --to onnx            take the network elsewhere
   pcp data check PHOTOS/                      see what is there and what is broken
   pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100
   pcp reproduce table5 --data-dir DATA        run the paper's comparison of all systems"
@@ -53,6 +55,8 @@ enum Verb {
     Eval(eval::Verb),
     /// Write a page about runs: what was learned, which images do not belong
     Report(report::Args),
+    /// Write a network for PyTorch, onnxruntime and others
+    Export(export::Args),
     /// Look at data sets, or make the paper's
     #[command(subcommand)]
     Data(data::Verb),
@@ -121,6 +125,7 @@ fn run(verb: Verb, stop: &Stop) -> Result<()> {
         Verb::Train(args) => train::run(*args, stop),
         Verb::Eval(verb) => eval::run(verb, stop),
         Verb::Report(args) => report::run(&args, stop),
+        Verb::Export(args) => export::run(&args, stop),
         Verb::Data(verb) => data::run(verb, stop),
         Verb::Reproduce(args) => reproduce::run(*args, stop),
         Verb::Bench(verb) => bench::run(verb, stop),

@@ -67,12 +67,17 @@ impl Error {
     pub fn io(doing: &str, path: &Path, source: &std::io::Error) -> Self {
         use std::io::ErrorKind::*;
         let hint = match source.kind() {
-            NotFound => "check the path",
+            NotFound => "check the path: the file or its folder may have been moved or removed",
             PermissionDenied | ReadOnlyFilesystem => "check the permissions of the file and its folder",
             StorageFull | QuotaExceeded | FileTooLarge => "free some disk space, then go on with --resume",
             _ => "check the file and the disk it is on",
         };
         Self::new(Kind::File, format!("cannot {doing} {}: {source}", path.display()), hint)
+    }
+
+    /// The same, said of the file `path`.
+    pub fn at(self, path: &Path) -> Self {
+        Error { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 
     /// The process exit code: 2 for wrong use, 130 for a stop, 1 for everything else.

@@ -29,12 +29,18 @@ pub struct Npz<W: Write + Seek>(ZipWriter<W>);
 impl<W: Write + Seek> Npz<W> {
     /// Adds the vector `name`.
     pub fn add<T: AutoSerialize + Copy>(&mut self, name: &str, values: &[T]) -> io::Result<()> {
+        self.add_shaped(name, &[values.len()], values)
+    }
+
+    /// Adds the array `name` of this shape.
+    pub fn add_shaped<T: AutoSerialize + Copy>(&mut self, name: &str, shape: &[usize], values: &[T]) -> io::Result<()> {
+        let shape: Vec<u64> = shape.iter().map(|n| *n as u64).collect();
         // No time stamp: equal contents give equal files.
         let options = SimpleFileOptions::default()
             .compression_method(zip::CompressionMethod::Deflated)
             .last_modified_time(zip::DateTime::default());
         self.0.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
-        put(&mut self.0, &[values.len() as u64], values)
+        put(&mut self.0, &shape, values)
     }
 }
 

@@ -8,6 +8,7 @@
 //! snapshots/             weights along the way
 //! clusters/r0-e012.npz   label, status, distance and vote of every sample
 //! model.safetensors      the last weights;  model-best.safetensors: those with the best probe
+//! init.safetensors       the weights it began with, where they came from elsewhere
 //! files.csv              id, file and label of every row
 //! bad_files.csv          files that could not be used
 //! clusters.csv           the final clusters
@@ -16,9 +17,13 @@
 //! eval/                  what `pcp eval` found
 //! result.json            the result
 //! report.html            all of it as a page
+//! tensorboard/           the epochs for TensorBoard
+//! lock                   held by the process that writes here
 //! ```
 
 mod contents;
+mod events;
+mod lock;
 mod record;
 mod warning;
 
@@ -53,9 +58,11 @@ const OURS: &[&str] = &[
     "clusters.csv",
     "embeddings.npy",
     "heat.npz",
+    "init.safetensors",
     "eval",
     "result.json",
     "report.html",
+    "tensorboard",
 ];
 
 /// What made a run, written beside its settings.
@@ -89,13 +96,14 @@ impl About {
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    lock: lock::Held,
 }
 
 impl RunFolder {
-    /// A new folder at `path`. A folder that is there already is refused, unless `overwrite`: then the files of the run in it
-    /// are removed, and nothing else.
+    /// A new folder at `path`, held by this process. A folder that is there already is refused, unless `overwrite`: then the
+    /// files of the run in it are removed, and nothing else.
     pub fn create(path: &Path, overwrite: bool) -> Result<RunFolder> {
-        let run = RunFolder { path: path.to_path_buf() };
+        let run = RunFolder { path: path.to_path_buf(), lock: None };
         let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
         let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
         // What a run leaves that was killed before it had written its settings: folders without a file, nothing to lose.
@@ -114,6 +122,8 @@ impl RunFolder {
             let message = format!("{} holds no run, so there is nothing to overwrite", path.display());
             return Err(Error::usage(message, "choose another --out"));
         }
+        make_folder(path)?;
+        let run = run.locked()?;
         // The settings go last: as long as they are there, this is a run that may be overwritten.
         for name in OURS.iter().rev().filter(|_| occupied) {
             let file = run.file(name);
@@ -131,7 +141,7 @@ impl RunFolder {
 
     /// The run in `path`.
     pub fn open(path: &Path) -> Result<RunFolder> {
-        let run = RunFolder { path: path.to_path_buf() };
+        let run = RunFolder { path: path.to_path_buf(), lock: None };
         if !run.file("config.toml").is_file() {
             let message = format!("{} is not a run folder: it has no config.toml", path.display());
             return Err(Error::usage(message, "give the folder that pcp train wrote (its --out)"));
@@ -336,7 +346,7 @@ impl RunFolder {
 fn is_empty_beginning(path: &Path) -> bool {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
     let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    named(&["config.toml.tmp"]) || named(&["checkpoints", "clusters"]) && empty_folder()
+    named(&["config.toml.tmp", lock::FILE]) || named(&["checkpoints", "clusters"]) && empty_folder()
 }
 
 /// Refuses to go on with other settings than the run began with, naming each.

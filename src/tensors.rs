@@ -119,6 +119,25 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
     }
 }
 
+/// Whether the safetensors file `path` says what it holds, as those that this program writes do.
+pub fn is_described(path: &Path) -> Result<bool> {
+    let bytes = read_bytes(path)?;
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| foreign(path, &e.to_string()))?;
+    Ok(header.metadata().as_ref().is_some_and(|m| m.contains_key(ENTRY)))
+}
+
+/// The arrays of a safetensors file that somebody else wrote; those of other types than ours are passed over.
+pub fn read_arrays(path: &Path) -> Result<BTreeMap<String, Array>> {
+    let bytes = read_bytes(path)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| foreign(path, &e.to_string()))?;
+    let array = |(name, view): (String, TensorView)| Some((name, Array::from_view(&view)?));
+    Ok(file.tensors().into_iter().filter_map(array).collect())
+}
+
+fn foreign(path: &Path, why: &str) -> Error {
+    Error::file(format!("{} is no safetensors file, or damaged: {why}", path.display()), "use another file")
+}
+
 fn missing(name: &str) -> Error {
     Error::file(format!("the array {name} is missing"), "the file is of another version: use the one that wrote it")
 }
@@ -159,6 +178,21 @@ mod tests {
         example().write(&two).unwrap();
         assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&two).unwrap());
         assert_eq!(Tensors::<Vec<f64>>::read(&one).unwrap(), example());
+    }
+
+    #[test]
+    fn files_of_others_are_told_apart_and_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+        example().write(&ours).unwrap();
+        let bytes = 2.5f32.to_le_bytes();
+        let view = TensorView::new(Dtype::F32, vec![1], &bytes).unwrap();
+        std::fs::write(&theirs, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
+        assert!(is_described(&ours).unwrap() && !is_described(&theirs).unwrap());
+        assert_eq!(read_arrays(&theirs).unwrap(), [("w".to_string(), Array::F32(vec![1], vec![2.5]))].into());
+        assert_eq!(read_arrays(&ours).unwrap(), example().arrays);
+        std::fs::write(&theirs, b"hello").unwrap();
+        assert!(is_described(&theirs).is_err() && read_arrays(&theirs).is_err());
     }
 
     #[test]

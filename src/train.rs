@@ -1,10 +1,12 @@
 //! The loop (Algorithm 1), and what surrounds it: checkpoints, probes, records, and the end.
 
 mod checkpoints;
+mod foreign;
 mod observer;
 pub mod setup;
 mod state;
 
+pub use foreign::{beginning, recognised, told};
 pub use observer::{Live, Observer, Phase, Silent};
 pub use setup::{ModelCard, Setup};
 pub use state::{Progress, State};
@@ -217,6 +219,7 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     state.progress.classifier = classifier.or(state.progress.classifier);
     let record = EpochRecord { classifier, ..record(setup, state, knn, started.elapsed()) };
     setup.run.append_metrics(&record)?;
+    setup.run.append_events(&record, done, &sizes(state))?;
     setup.observer.epoch(&record);
 
     // Who comes next asks for the positives and the labels alone.
@@ -232,6 +235,14 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
         (progress.round, progress.epoch) = (progress.round + 1, 0);
     }
     Ok(())
+}
+
+/// How many samples every cluster of the epoch has.
+fn sizes(state: &State) -> Vec<u32> {
+    let labels = state.lesson.as_ref().and_then(|lesson| lesson.labels.as_deref()).unwrap_or_default();
+    let mut sizes = vec![0; labels.iter().max().map_or(0, |most| *most as usize + 1)];
+    labels.iter().for_each(|label| sizes[*label as usize] += 1);
+    sizes
 }
 
 fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> EpochRecord {
@@ -287,7 +298,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
 
     let knn_raw = setup.probe_pixels()?;
-    let knn_untrained = setup.probe(&setup.network.init(train.seed))?;
+    let knn_untrained = setup.probe(&setup.initial()?)?;
     let knn_pooled = setup.probe_pooled(&state.weights)?;
     let mut used = labels;
     used.sort_unstable();

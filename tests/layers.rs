@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 const ORDER: &[&[&str]] = &[
     &["error"],
     &["rng", "files", "work", "matmul", "dots", "features"],
-    &["npy", "tensors", "picture"],
+    &["npy", "tensors", "picture", "proto"],
     &["data", "resize", "config", "augment"],
     &["backbone", "memory", "schedule", "kmeans", "purify"],
     &["loader", "objective", "classifier", "pca", "scores"],
     &["method", "evaluate", "run", "tsne"],
     &["train", "reproduce"],
-    &["report"],
+    &["report", "export"],
     &["cli"],
 ];
 /// Rooms that touch tensors; nobody else loads Burn.

@@ -1,46 +1,16 @@
 //! A run that is stopped or killed, however often, ends with the bits of one that was not.
 
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 use common::*;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-
-fn start(args: &[&str]) -> Child {
-    pcp(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn signal(child: &Child, signal: i32) {
-    // SAFETY: kill(2) takes two numbers and touches no memory; the child is ours and has not been waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
-}
-
-fn text(child: Child) -> (Option<i32>, String) {
-    let output = child.wait_with_output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-}
 
 fn reference(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let out = dir.join("whole");
     succeed(&words(&small(&out, &["--quiet"])));
     bits(&out)
-}
-
-/// Waits until `ready` or until the child has ended; tells which.
-fn wait_for(child: &mut Child, ready: impl Fn() -> bool) -> bool {
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(120) {
-        if ready() {
-            return true;
-        }
-        if child.try_wait().unwrap().is_some() {
-            return false;
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    panic!("nothing happened for two minutes");
 }
 
 fn unfinished_checkpoint(out: &Path) -> bool {
@@ -101,15 +71,6 @@ fn an_interrupt_saves_and_says_how_to_go_on() {
     assert!(said.contains("everything is saved") && said.contains("pcp train --resume"), "{said}");
     succeed(&["train", "--resume", out.to_str().unwrap(), "--quiet"]);
     assert_same(&expected, &bits(&out));
-}
-
-/// The checkpoints of a run, oldest first.
-fn checkpoints(out: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(out.join("checkpoints")).into_iter().flatten().flatten();
-    let whole = |p: &PathBuf| p.extension().is_some_and(|e| e == "safetensors");
-    let mut paths: Vec<_> = entries.map(|e| e.path()).filter(whole).collect();
-    paths.sort();
-    paths
 }
 
 /// Runs until there are two checkpoints, then kills.

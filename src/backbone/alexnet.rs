@@ -1,5 +1,7 @@
 //! AlexNet in the paper's 224-px form and in a small one for CPUs.
 
+use super::Network;
+use super::graph::{Graph, Op};
 use super::layers::{Builder, ConvBn, ConvSpec, Linear, Pass, conv_bn, dropout, linear, rectified};
 use super::weights::Init;
 use crate::config::Arch;
@@ -157,6 +159,25 @@ impl AlexNet {
                 let k = x.dims()[3];
                 x.reshape([b, k])
             }
+        }
+    }
+
+    /// The same as operations of `network`; returns the value of the output.
+    pub fn graph(&self, network: &Network, graph: &mut Graph) -> usize {
+        let mut x = 0;
+        for (i, conv) in self.convs.iter().enumerate() {
+            x = network.conv_op(graph, conv, x, None);
+            if pooled(i) {
+                x = graph.push(Op::MaxPool { size: self.pool, stride: 2, padding: 0 }, &[x]);
+            }
+        }
+        x = graph.push(Op::Flatten, &[x]);
+        match &self.hidden {
+            Hidden::Dropout(layers) => layers.iter().fold(x, |x, layer| {
+                let x = network.linear_op(graph, layer, x);
+                graph.push(Op::Relu, &[x])
+            }),
+            Hidden::Norm(layers) => layers.iter().fold(x, |x, layer| network.conv_op(graph, layer, x, None)),
         }
     }
 }

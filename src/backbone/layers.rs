@@ -18,22 +18,22 @@ pub struct Builder {
 /// Convolution, batch norm and, where `conv` says so, ReLU. Fields are places in the weights.
 #[derive(Clone, Debug)]
 pub struct ConvBn {
-    weight: usize,
+    pub(super) weight: usize,
     shape: [usize; 4],
-    bias: Option<usize>,
-    gamma: usize,
+    pub(super) bias: Option<usize>,
+    pub(super) gamma: usize,
     beta: usize,
     mean: usize,
     variance: usize,
-    conv: Conv,
+    pub(super) conv: Conv,
 }
 
 /// A fully connected layer.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    weight: usize,
+    pub(super) weight: usize,
     shape: [usize; 2],
-    bias: usize,
+    pub(super) bias: usize,
 }
 
 /// Names of a convolution and its batch norm, and how they begin.

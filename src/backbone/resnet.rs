@@ -1,5 +1,7 @@
 //! ResNet18 (He et al. 2016): four stages of two basic blocks.
 
+use super::Network;
+use super::graph::{Graph, Op};
 use super::layers::{Builder, ConvBn, ConvSpec, Pass, conv_bn};
 use super::weights::Init;
 use crate::config::Stem;
@@ -104,5 +106,19 @@ impl ResNet {
             }
         }
         kernels::mean_pool(x)
+    }
+
+    /// The same as operations of `network`; returns the value of the output.
+    pub fn graph(&self, network: &Network, graph: &mut Graph) -> usize {
+        let mut x = network.conv_op(graph, &self.stem, 0, None);
+        if self.pool {
+            x = graph.push(Op::MaxPool { size: 3, stride: 2, padding: 1 }, &[x]);
+        }
+        for block in &self.blocks {
+            let y = network.conv_op(graph, &block.first, x, None);
+            let shortcut = block.shortcut.as_ref().map_or(x, |layer| network.conv_op(graph, layer, x, None));
+            x = network.conv_op(graph, &block.second, y, Some(shortcut));
+        }
+        graph.push(Op::MeanPool, &[x])
     }
 }

@@ -164,3 +164,116 @@ fn weights_survive_their_names_and_others_are_refused() {
     let wider = network(Arch::Resnet18, 8, 32);
     assert!(wider.from_named(&named).unwrap_err().message.contains("shape"));
 }
+
+/// Follows a graph with plain loops, one image at a time: maps are `(channels, side, values)` in the order channel, row, column.
+fn follow(graph: &Graph, named: &[Named], side: usize, pixels: &[f32]) -> Vec<(usize, usize, Vec<f64>)> {
+    let array = |name: &str| named.iter().find(|n| n.name == name).unwrap();
+    let image = (0..3 * side * side).map(|i| f64::from(pixels[(i % (side * side)) * 3 + i / (side * side)])).collect();
+    let mut values: Vec<(usize, usize, Vec<f64>)> = vec![(3, side, image)];
+    for Node { op, inputs } in &graph.nodes {
+        let (c, s, x) = &values[inputs[0]];
+        let at = |c: usize, y: isize, i: isize, none: f64| {
+            let inside = (0..*s as isize).contains(&y) && (0..*s as isize).contains(&i);
+            if inside { x[(c * s + y as usize) * s + i as usize] } else { none }
+        };
+        // Every place of the output, and the place in the input where its square begins.
+        let squares = |kernel: usize, stride: usize, padding: usize, of: &dyn Fn(isize, isize) -> f64| {
+            let out = (s + 2 * padding - kernel) / stride + 1;
+            let from = |v: usize| (v * stride) as isize - padding as isize;
+            (out, (0..out * out).map(|p| of(from(p / out), from(p % out))).collect::<Vec<f64>>())
+        };
+        values.push(match op {
+            Op::Conv { weight, bias, stride, padding } => {
+                let (w, bias) = (array(weight), bias.as_ref().map(|b| &array(b).values));
+                let kernel = w.shape[2];
+                let mut all = (0, Vec::new());
+                for k in 0..w.shape[0] {
+                    let (out, map) = squares(kernel, *stride, *padding, &|y, i| {
+                        let products = (0..c * kernel * kernel).map(|p| {
+                            let (c, dy, di) = (p / (kernel * kernel), p / kernel % kernel, p % kernel);
+                            at(c, y + dy as isize, i + di as isize, 0.0) * f64::from(w.values[k * c_len(w) + p])
+                        });
+                        products.sum::<f64>() + bias.map_or(0.0, |b| f64::from(b[k]))
+                    });
+                    all.0 = out;
+                    all.1.extend(map);
+                }
+                (w.shape[0], all.0, all.1)
+            }
+            Op::Norm { name } => {
+                let of = |part: &str| &array(&format!("{name}.{part}")).values;
+                let parts = [of("weight"), of("bias"), of("running_mean"), of("running_var")];
+                let normal = |(i, x): (usize, &f64)| {
+                    let [g, b, m, v] = parts.map(|p| f64::from(p[i / (s * s)]));
+                    (x - m) / (v + 1e-5).sqrt() * g + b
+                };
+                (*c, *s, x.iter().enumerate().map(normal).collect())
+            }
+            Op::Relu => (*c, *s, x.iter().map(|x| x.max(0.0)).collect()),
+            Op::Add => (*c, *s, x.iter().zip(&values[inputs[1]].2).map(|(a, b)| a + b).collect()),
+            Op::MaxPool { size, stride, padding } => {
+                let mut all = (0, Vec::new());
+                for c in 0..*c {
+                    let (out, map) = squares(*size, *stride, *padding, &|y, i| {
+                        let square = (0..size * size)
+                            .map(|p| at(c, y + (p / size) as isize, i + (p % size) as isize, f64::NEG_INFINITY));
+                        square.fold(f64::NEG_INFINITY, f64::max)
+                    });
+                    all.0 = out;
+                    all.1.extend(map);
+                }
+                (*c, all.0, all.1)
+            }
+            Op::MeanPool => (*c, 1, x.chunks(s * s).map(|m| m.iter().sum::<f64>() / (s * s) as f64).collect()),
+            Op::Flatten => (x.len(), 1, x.clone()),
+            Op::Linear { weight, bias } => {
+                let (w, bias) = (array(weight), bias.as_ref().map(|b| &array(b).values));
+                let row = |(k, row): (usize, &[f32])| {
+                    let sum: f64 = row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum();
+                    sum + bias.map_or(0.0, |b| f64::from(b[k]))
+                };
+                (w.shape[0], 1, w.values.chunks(w.shape[1]).enumerate().map(row).collect())
+            }
+            Op::Unit => {
+                let length = x.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-12);
+                (*c, 1, x.iter().map(|x| x / length).collect())
+            }
+        });
+    }
+    values
+}
+
+/// Numbers of one filter.
+fn c_len(weight: &Named) -> usize {
+    weight.shape[1..].iter().product()
+}
+
+#[test]
+fn the_graph_says_what_the_network_does() {
+    for (arch, width, size, head) in [
+        (Arch::Resnet18, 4, 17, Head::Linear),
+        (Arch::Resnet18, 2, 70, Head::Mlp),
+        (Arch::Alexnet, 4, 16, Head::Linear),
+        (Arch::Alexnet224, 2, 63, Head::Linear),
+    ] {
+        let config = config::Network { arch, width, head, embedding: 8, ..Config::default().network };
+        let net = Network::new(&config, size).unwrap();
+        let mut named = net.named(&net.init(5));
+        // Nothing is at its beginning: batch norm has statistics of its own, and biases are not zero.
+        let mut s = Key { purpose: Purpose::Synthetic, seed: 9, round: 0, epoch: 0 }.stream(0, 0);
+        for array in named.iter_mut().filter(|n| n.shape.len() == 1) {
+            array.values.iter_mut().for_each(|v| *v = 0.5 + s.uniform(0.0, 1.0));
+        }
+        let weights = net.from_named(&named).unwrap();
+        let batch = batch(1, size, 3);
+        let graph = net.graph();
+        let values = follow(&graph, &named, size, &batch.pixels);
+        for (tap, at) in [(Tap::Pooled, graph.pooled), (Tap::Unit, graph.embedding)] {
+            let (found, truth) = (net.embed(&weights, &batch, tap), &values[at].2);
+            assert_eq!(found.dim, truth.len());
+            let largest = truth.iter().fold(1e-3f64, |m, v| m.max(v.abs()));
+            let wrong = found.values.iter().zip(truth).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+            assert!(wrong < 1e-4 * largest, "{arch:?} {tap:?}: {wrong} of {largest}");
+        }
+    }
+}

@@ -2,12 +2,13 @@
 
 use super::progress::{self, Progress};
 use super::{report as pages, table};
+use crate::backbone::Network;
 use crate::config::{Config, DATA_PRESETS, Layer, System, preset};
 use crate::data::{self, Source};
 use crate::error::{Error, Kind, Result};
 use crate::run::{About, RunFolder, RunResult, refuse_changes};
 use crate::schedule::Schedule;
-use crate::train::{Observer, Setup, State, setup, train};
+use crate::train::{Observer, Setup, State, setup, told, train};
 use crate::work::Stop;
 use clap::Parser;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,9 @@ pub struct Args {
     /// Channels of the first stage; 64 is the paper's
     #[arg(long)]
     width: Option<i64>,
+    /// Begin with these weights instead of random ones: a safetensors file in torchvision's names, or a run's
+    #[arg(long, value_name = "FILE")]
+    init_from: Option<PathBuf>,
     /// Side of the images that the network sees
     #[arg(long)]
     size: Option<i64>,
@@ -131,6 +135,9 @@ impl Args {
         }
         if let Some(dir) = &self.data_dir {
             layers.push(Layer::flag("--data-dir", "data.dir", absolute(Path::new(dir)).display().to_string()));
+        }
+        if let Some(file) = &self.init_from {
+            layers.push(Layer::flag("--init-from", "train.init_from", absolute(file).display().to_string()));
         }
         if let Some(limit) = self.limit.filter(|n| *n < 2) {
             return Err(Error::usage(
@@ -245,6 +252,14 @@ fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
     }
     let dataset = progress::read_images(&config, args.quiet, stop)?;
     let config = setup::resolve(config, &dataset)?;
+    if !config.train.init_from.is_empty() {
+        // Refuse before anything is written.
+        let network = Network::new(&config.network, setup::image_side(&config))?;
+        let (_, left) = setup::foreign_beginning(&network, &config)?;
+        if !args.quiet {
+            eprintln!("begins with {}: {}", config.train.init_from, told(&left));
+        }
+    }
     let about = about(&dataset, names, command);
     let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
@@ -252,7 +267,7 @@ fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
     run.write_config(&config, &about)?;
     run.write_files(&dataset)?;
     let (setup, progress) = prepare(args, config, dataset, run, about, stop)?;
-    let state = setup.begin();
+    let state = setup.begin()?;
     Ok((setup, state, progress))
 }
 
@@ -273,6 +288,7 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
     if run.read_result()?.is_some() {
         return Ok(None);
     }
+    let run = run.locked()?;
     let dataset = progress::read_images(&changed, args.quiet, stop).map_err(|e| match e.kind {
         Kind::Usage | Kind::Data => Error::data(
             format!("the images of this run cannot be read: {}", e.message),

@@ -260,6 +260,8 @@ pub struct Train {
     pub nesterov: bool,
     /// Weight decay, on all parameters.
     pub weight_decay: f64,
+    /// A safetensors file whose weights the network begins with, in torchvision's names; empty: at random.
+    pub init_from: String,
 }
 
 impl Default for Train {
@@ -275,6 +277,7 @@ impl Default for Train {
             momentum: 0.9,
             nesterov: false,
             weight_decay: 5e-4,
+            init_from: String::new(),
         }
     }
 }

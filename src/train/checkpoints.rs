@@ -71,6 +71,7 @@ pub fn restore(setup: &Setup) -> Result<State> {
                     put_aside(&path);
                 }
                 setup.run.cut_metrics(state.progress.metrics_lines)?;
+                setup.run.cut_events(state.progress.metrics_lines)?;
                 return Ok(state);
             }
             Err(e) => damaged.push((path, e.message)),
@@ -83,7 +84,8 @@ pub fn restore(setup: &Setup) -> Result<State> {
         ));
     }
     setup.run.cut_metrics(0)?;
-    Ok(setup.begin())
+    setup.run.cut_events(0)?;
+    setup.begin()
 }
 
 /// A damaged file stays for whoever wants to look at it, under a name that is not read again.

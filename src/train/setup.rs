@@ -1,9 +1,11 @@
 //! What a run is made of: settings, data, network and folder, put together and checked before the first step.
 
 use super::checkpoints;
+pub use super::foreign::named;
+use super::foreign::{self, told};
 use super::{Observer, Phase, Progress, State};
 use crate::augment::Augmenter;
-use crate::backbone::{Named, Network, Tap, Weights};
+use crate::backbone::{Network, Tap, Weights};
 use crate::config::{self, Arch, Auto, Config, FeatureKind, System};
 use crate::data::{self, Dataset};
 use crate::error::{Error, Result};
@@ -15,7 +17,7 @@ use crate::loader::{Draw, Loader, Part, View};
 use crate::method::{self, Method, Plan};
 use crate::run::{About, RunFolder, Warning};
 use crate::schedule::{Schedule, probe_interval};
-use crate::tensors::{Array, Tensors};
+use crate::tensors::{Array, Tensors, is_described, read_arrays};
 use crate::work::Stop;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -192,8 +194,27 @@ impl Setup {
     }
 
     /// The beginning.
-    pub fn begin(&self) -> State {
-        State::new(&self.network, self.method, &self.plan)
+    pub fn begin(&self) -> Result<State> {
+        Ok(State::new(&self.network, self.initial()?, self.method, &self.plan))
+    }
+
+    /// The weights that the run begins with. Those from elsewhere are kept in the run folder, so that it can go on without
+    /// the file that they came from.
+    pub fn initial(&self) -> Result<Weights> {
+        let train = &self.plan.config.train;
+        if train.init_from.is_empty() {
+            return Ok(self.network.init(train.seed));
+        }
+        let kept = self.run.file("init.safetensors");
+        if kept.exists() {
+            return self.network.from_named(&named(Tensors::<ModelCard>::read(&kept)?.arrays, ""));
+        }
+        let (weights, left) = foreign_beginning(&self.network, &self.plan.config)?;
+        self.run.log(&format!("begins with {}: {}", train.init_from, told(&left)));
+        let arrays =
+            self.network.named(&weights).into_iter().map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
+        Tensors { about: card(&self.plan.config, &self.network, (0, 0)), arrays }.write(&kept)?;
+        Ok(weights)
     }
 
     pub(super) fn warn(&self, warning: Warning) {
@@ -274,16 +295,7 @@ impl Setup {
 
     /// Writes the weights with a card that describes them, and, where the system learns by labels, its classifier.
     pub(super) fn save_model(&self, state: &State, (round, epoch): (u32, u32), path: &Path) -> Result<()> {
-        let (mean, std) = normalisation(&self.plan.config);
-        let about = ModelCard {
-            network: self.plan.config.network.clone(),
-            size: self.network.size,
-            margin: self.plan.config.data.margin,
-            mean,
-            std,
-            round,
-            epoch,
-        };
+        let about = card(&self.plan.config, &self.network, (round, epoch));
         let named = self.network.named(&state.weights).into_iter();
         let mut arrays: BTreeMap<_, _> = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
         let supervised = self.plan.config.method.system == System::Supervised;
@@ -294,6 +306,37 @@ impl Setup {
         }
         Tensors { about, arrays }.write(path)
     }
+}
+
+/// What is said in a file of the weights that a run has in some round and epoch.
+pub fn card(config: &Config, network: &Network, (round, epoch): (u32, u32)) -> ModelCard {
+    let (mean, std) = normalisation(config);
+    let (margin, size) = (config.data.margin, network.size);
+    ModelCard { network: config.network.clone(), size, margin, mean, std, round, epoch }
+}
+
+/// The network in the file `path`, with what must be known to feed it: by its own description, or else by its arrays.
+pub fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
+    let (card, arrays) = match is_described(path)? {
+        true => {
+            let file = Tensors::<ModelCard>::read(path)?;
+            (file.about, named(file.arrays, ""))
+        }
+        false => {
+            let arrays = named(read_arrays(path)?, "");
+            (foreign::recognised(&arrays).map_err(|e| e.at(path))?, arrays)
+        }
+    };
+    let network = Network::new(&card.network, card.size)?;
+    let weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
+    Ok((network, weights, card))
+}
+
+/// The weights that `train.init_from` gives `network`, and the arrays that it does not.
+pub fn foreign_beginning(network: &Network, config: &Config) -> Result<(Weights, Vec<String>)> {
+    let path = Path::new(&config.train.init_from);
+    let arrays = named(read_arrays(path)?, "");
+    foreign::beginning(network, &arrays, config.train.seed).map_err(|e| e.at(path))
 }
 
 /// The weights of a run: the last (or, when `best`, those of the best probe), or those of the newest checkpoint of a run that
@@ -338,15 +381,6 @@ pub fn read_snapshots(run: &RunFolder, config: &Config) -> Result<Vec<(String, W
         Ok((name, network.from_named(&named(file.arrays, ""))?))
     };
     paths.iter().map(read).collect()
-}
-
-/// The arrays whose names begin with `prefix`, without it.
-fn named(arrays: BTreeMap<String, Array>, prefix: &str) -> Vec<Named> {
-    let named = |(name, array): (String, Array)| match array {
-        Array::F32(shape, values) => Some(Named { name: name.strip_prefix(prefix)?.to_string(), shape, values }),
-        Array::U32(..) => None,
-    };
-    arrays.into_iter().filter_map(named).collect()
 }
 
 fn normalisation(config: &Config) -> ([f64; 3], [f64; 3]) {

@@ -173,8 +173,7 @@ impl State {
     }
 
     /// The state before the first step.
-    pub fn new(network: &Network, method: &dyn Method, plan: &Plan) -> Self {
-        let weights = network.init(plan.config.train.seed);
+    pub fn new(network: &Network, weights: Weights, method: &dyn Method, plan: &Plan) -> Self {
         State {
             progress: Progress::default(),
             optimizer: Optimizer::new(&weights),
@@ -336,7 +335,7 @@ mod tests {
         let dataset = Arc::new(crate::data::load(&load, &|_, _| ()).unwrap());
         let config = Config::default();
         let plan = Plan { schedule: Schedule::new(&config, 5).unwrap(), config, dataset };
-        let mut state = State::new(&network, method::of(System::Pcp), &plan);
+        let mut state = State::new(&network, network.init(0), method::of(System::Pcp), &plan);
         state.history.push(vec![0, 1, 1, 0, 2], 3);
         state.history.push(vec![1, 1, 1, 0, 2], 3);
         state.centroids = Some(Features::new(2, vec![0.5, 1.0, -0.25, 3.0]));

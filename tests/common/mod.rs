@@ -1,8 +1,9 @@
 //! What the tests of the program share: running it, and data sets made up on the spot.
-#![allow(dead_code)]
+#![allow(dead_code, unsafe_code, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// The program, as a user would call it.
 pub fn pcp(args: &[&str]) -> Command {
@@ -82,8 +83,8 @@ pub fn bits(run: &Path) -> Vec<(String, Vec<u8>)> {
     files.sort();
     files
         .into_iter()
-        .filter(|name| !matches!(name.as_str(), "train.log" | "config.toml" | "result.json" | "report.html"))
-        .filter(|name| !name.starts_with("checkpoints"))
+        .filter(|name| !matches!(name.as_str(), "train.log" | "config.toml" | "result.json" | "report.html" | "lock"))
+        .filter(|name| !name.starts_with("checkpoints") && !name.starts_with("tensorboard"))
         .map(|name| {
             let bytes = std::fs::read(run.join(&name)).unwrap();
             let bytes = if name == "metrics.jsonl" { without_times(&bytes) } else { bytes };
@@ -151,4 +152,45 @@ pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     (dir, path)
+}
+
+/// Starts it and lets it run.
+pub fn start(args: &[&str]) -> Child {
+    pcp(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Sends it a signal.
+pub fn signal(child: &Child, signal: i32) {
+    // SAFETY: kill(2) takes two numbers and touches no memory; the child is ours and has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+/// Waits for its end; returns its exit code and what it said.
+pub fn text(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Waits until `ready` or until the child has ended; tells which.
+pub fn wait_for(child: &mut Child, ready: impl Fn() -> bool) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(120) {
+        if ready() {
+            return true;
+        }
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    panic!("nothing happened for two minutes");
+}
+
+/// The checkpoints of a run, oldest first.
+pub fn checkpoints(out: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(out.join("checkpoints")).into_iter().flatten().flatten();
+    let whole = |p: &PathBuf| p.extension().is_some_and(|e| e == "safetensors");
+    let mut paths: Vec<_> = entries.map(|e| e.path()).filter(whole).collect();
+    paths.sort();
+    paths
 }

@@ -1,0 +1,89 @@
+//! Trained networks for other tools: safetensors in torchvision's names, and ONNX.
+
+pub mod onnx;
+
+use crate::backbone::{Batch, Network, Tap, Weights};
+use crate::error::{Error, Result};
+use crate::npy::write_npz;
+use crate::rng::{Key, Purpose};
+use crate::run::RunFolder;
+use crate::tensors::{Array, Tensors};
+use crate::train::setup::{self, ModelCard};
+use std::path::Path;
+
+/// A network with its numbers and what must be known to feed it.
+pub struct Model {
+    /// The network.
+    pub network: Network,
+    /// Its numbers.
+    pub weights: Weights,
+    /// How images are made ready for it.
+    pub card: ModelCard,
+}
+
+/// What a program that loads an export can be tried on.
+struct Sample {
+    /// Images `[n, 3, side, side]`, as the exported network takes them.
+    input: Vec<f32>,
+    pooled: Vec<f32>,
+    embedding: Vec<f32>,
+}
+
+impl Model {
+    /// The network of a run folder (its last weights, or, when `best`, those of the best probe), or of a safetensors file: by its own
+    /// description, or, where it has none, by the names and shapes of its arrays.
+    pub fn open(path: &Path, best: bool) -> Result<Model> {
+        if path.is_dir() {
+            let run = RunFolder::open(path)?;
+            let (config, _) = run.read_config()?;
+            let (network, weights, place, _) = setup::read_model(&run, &config, best)?;
+            let card = setup::card(&config, &network, place);
+            return Ok(Model { network, weights, card });
+        }
+        if best {
+            let message = format!("--best chooses among the weights of a run folder, and {} is a file", path.display());
+            return Err(Error::usage(message, "leave out --best, or give the run folder"));
+        }
+        let (network, weights, card) = setup::read_model_file(path)?;
+        Ok(Model { network, weights, card })
+    }
+
+    /// Writes the network's arrays in torchvision's names, and no others, so that `load_state_dict` takes them as they are.
+    pub fn write_safetensors(&self, path: &Path) -> Result<()> {
+        let named = self.network.named(&self.weights).into_iter();
+        let arrays = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
+        Tensors { about: self.card.clone(), arrays }.write(path)
+    }
+
+    /// Writes `count` images of noise as the exported network takes them (`preprocessed`: values from 0 to 1), with what this
+    /// network makes of them, as NPZ: `input`, `pooled`, `embedding`.
+    pub fn write_sample(&self, path: &Path, count: usize, preprocessed: bool) -> Result<()> {
+        let side = self.network.size;
+        let sample = self.sample(count, preprocessed);
+        write_npz(path, |z| {
+            z.add_shaped("input", &[count, 3, side, side], &sample.input)?;
+            z.add_shaped("pooled", &[count, self.network.pooled], &sample.pooled)?;
+            z.add_shaped("embedding", &[count, self.network.embedding], &sample.embedding)
+        })
+    }
+
+    fn sample(&self, count: usize, preprocessed: bool) -> Sample {
+        let (side, area) = (self.network.size, self.network.size.pow(2));
+        let (mean, std) = (self.card.mean.map(|x| x as f32), self.card.std.map(|x| x as f32));
+        let key = Key { purpose: Purpose::Synthetic, seed: 0, round: 0, epoch: 0 };
+        // Squares of one colour, so that there is something to see for the later layers.
+        let square = (side / 8).max(1);
+        let mut input = vec![0.0; count * 3 * area];
+        let mut pixels = vec![0.0; count * 3 * area];
+        for (n, c, y, x) in (0..count * 3 * area).map(|i| (i / (3 * area), i / area % 3, i / side % side, i % side)) {
+            let place = ((n * 3 + c) * side + y / square) * side + x / square;
+            let value = key.stream(place as u64, 0).uniform(0.0, 1.0);
+            let normal = (value - mean[c]) / std[c];
+            input[((n * 3 + c) * side + y) * side + x] = if preprocessed { value } else { normal };
+            pixels[((n * side + y) * side + x) * 3 + c] = normal;
+        }
+        let batch = Batch { rows: count, pixels };
+        let features = |tap| self.network.embed(&self.weights, &batch, tap).values;
+        Sample { input, pooled: features(Tap::Pooled), embedding: features(Tap::Unit) }
+    }
+}

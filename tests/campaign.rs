@@ -1,0 +1,85 @@
+//! A kill campaign: `cargo test --release --test campaign -- --ignored --nocapture`. It takes a while, and writes its result to
+//! `results/kill-campaign.json`.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+use common::*;
+use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const KILLS: usize = 200;
+const PRESETS: [&str; 8] = ["pcp", "pc-cpr", "ir", "is", "and", "deepcluster", "moco2", "supervised"];
+
+/// Kills a run of `preset` again and again at random moments until it is done; returns how often, how often inside the writing of
+/// a file, and whether it ended with the bits of a run that nobody touched.
+fn campaign(dir: &Path, preset: &str, random: &mut u64) -> (usize, usize, bool) {
+    let own = ["--quiet", "--no-report", "--preset", preset];
+    let whole = dir.join(format!("{preset}-whole"));
+    let began = Instant::now();
+    succeed(&words(&small(&whole, &own)));
+    let usual = began.elapsed();
+    let out = dir.join(preset);
+    let (mut kills, mut inside) = (0, 0);
+    let mut child = start(&words(&small(&out, &own)));
+    loop {
+        *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        // Early enough for many kills a run, late enough to get on.
+        let pause = usual.mul_f64(0.04 + 0.12 * ((*random >> 33) as f64 / f64::from(1u32 << 31)));
+        let until = Instant::now() + pause;
+        while Instant::now() < until && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        if child.wait().unwrap().success() {
+            break;
+        }
+        kills += 1;
+        let half = |folder: &str| {
+            let entries = std::fs::read_dir(out.join(folder)).into_iter().flatten().flatten();
+            entries.into_iter().any(|e| e.path().extension().is_some_and(|e| e == "tmp"))
+        };
+        inside += usize::from(["", "checkpoints", "clusters", "snapshots"].iter().any(|folder| half(folder)));
+        assert!(kills < 500, "{preset} does not get on");
+        let resume = ["train", "--resume", out.to_str().unwrap(), "--quiet", "--no-report"];
+        // A kill before the settings were whole leaves nothing to go on with.
+        let begun = out.join("config.toml").exists();
+        child = if begun { start(&resume) } else { start(&words(&small(&out, &own))) };
+    }
+    let epochs = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap().lines().count();
+    assert_eq!(epochs, std::fs::read_to_string(whole.join("metrics.jsonl")).unwrap().lines().count(), "a lost epoch");
+    (kills, inside, bits(&whole) == bits(&out))
+}
+
+#[test]
+#[ignore = "takes many minutes"]
+fn two_hundred_kills_change_no_bit() {
+    let began = Instant::now();
+    let mut random = 20_240_607u64;
+    let (mut all, mut runs) = (0, Vec::new());
+    while all < KILLS {
+        let preset = PRESETS[runs.len() % PRESETS.len()];
+        let dir = tempfile::tempdir().unwrap();
+        let (kills, inside, same) = campaign(dir.path(), preset, &mut random);
+        println!(
+            "{preset}: {kills} kills, {inside} while a file was being written, {}",
+            if same { "same bits" } else { "OTHER BITS" }
+        );
+        all += kills;
+        runs.push(json!({ "preset": preset, "kills": kills, "inside_a_write": inside, "same_bits": same }));
+    }
+    let same = runs.iter().all(|run| run["same_bits"] == true);
+    let report = json!({
+        "command": "cargo test --release --test campaign -- --ignored --nocapture",
+        "version": env!("CARGO_PKG_VERSION"),
+        "kills": all,
+        "same_bits": same,
+        "lost_epochs": 0,
+        "seconds": began.elapsed().as_secs(),
+        "runs": runs,
+    });
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/kill-campaign.json");
+    std::fs::write(path, serde_json::to_string_pretty(&report).unwrap() + "\n").unwrap();
+    assert!(same);
+}
