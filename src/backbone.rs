@@ -4,11 +4,13 @@
 //! saves. Names and shapes are torchvision's, so that other tools can load them.
 
 mod alexnet;
+mod detector;
 mod graph;
 mod layers;
 mod resnet;
 mod weights;
 
+pub use detector::{Detector, Frames, Judgement, Look, Partial, Seen};
 pub use graph::{Graph, Node, Op};
 pub use weights::{Named, Optimizer, Weights};
 

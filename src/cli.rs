@@ -3,6 +3,7 @@
 
 mod bench;
 mod data;
+mod detect;
 mod eval;
 mod export;
 mod progress;
@@ -36,6 +37,7 @@ Examples:
   pcp eval knn runs/photos                    measure its features
   pcp eval tsne runs/photos                   make a picture of them
   pcp report runs/photos                      see what it learned, as a page
+  pcp detect train runs/photos --voc VOC --out runs/det   build a detector on it
   pcp export runs/photos --to onnx            take the network elsewhere
   pcp data check PHOTOS/                      see what is there and what is broken
   pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100
@@ -53,6 +55,9 @@ enum Verb {
     /// Measure the features of a run
     #[command(subcommand)]
     Eval(eval::Verb),
+    /// Train, measure and use an object detector on the network of a run
+    #[command(subcommand)]
+    Detect(detect::Verb),
     /// Write a page about runs: what was learned, which images do not belong
     Report(report::Args),
     /// Write a network for PyTorch, onnxruntime and others
@@ -124,6 +129,7 @@ fn run(verb: Verb, stop: &Stop) -> Result<()> {
     match verb {
         Verb::Train(args) => train::run(*args, stop),
         Verb::Eval(verb) => eval::run(verb, stop),
+        Verb::Detect(verb) => detect::run(verb, stop),
         Verb::Report(args) => report::run(&args, stop),
         Verb::Export(args) => export::run(&args, stop),
         Verb::Data(verb) => data::run(verb, stop),
@@ -152,7 +158,7 @@ fn usage(e: &clap::Error) -> Error {
     if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::usage(
             "a verb is missing",
-            "try: pcp train, pcp eval knn, pcp report, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
+            "try: pcp train, pcp eval knn, pcp detect train, pcp report, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
         );
     }
     let text = e.render().to_string();

@@ -17,6 +17,7 @@
 //! | weighted kNN | `evaluate/knn.rs` | [`evaluate::knn::nearest`], [`evaluate::knn::vote`] |
 //! | clusters against classes (Fig. 5 d to f), the filter against labels | `scores.rs`, `evaluate/clusters.rs` | [`scores::Contingency`], [`scores::FilterScore`] |
 //! | t-SNE (Fig. 5 a to c) | `tsne.rs` | [`tsne::tsne`] |
+//! | detection (Table 9) | `detect.rs`, one file per part | [`detect::step::step`], [`detect::find::find`], [`detect::ap::score`] |
 //! | Tables 1 to 9 | `reproduce/tables.rs` | [`reproduce::tables`] |
 //!
 //! Data flows one way; the run folder is the only meeting point between training and all that comes after:
@@ -33,6 +34,7 @@ pub mod classifier;
 pub mod cli;
 pub mod config;
 pub mod data;
+pub mod detect;
 pub mod dots;
 pub mod error;
 pub mod evaluate;

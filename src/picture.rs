@@ -1,7 +1,10 @@
 //! A scatter of points, coloured by group, with a legend: the same picture as SVG and as PNG.
 
+mod boxes;
 mod canvas;
 mod glyphs;
+
+pub use boxes::{Boxed, boxed};
 
 use crate::error::{Error, Result};
 use canvas::Canvas;

@@ -2,7 +2,7 @@
 //! and the page that is made of them.
 //!
 //! ```text
-//! <out>/<scale>/runs/<run>/               run folders
+//! <out>/<scale>/runs/<run>/               run folders; <run>-voc/ has the detector on that network
 //! <out>/<scale>/table3/dc-nc100-s0.json   a cell and its seed
 //! <out>/<scale>/table3.md                 the table
 //! <out>/<scale>/table3.notes.md           findings somebody wrote, put under the table
@@ -19,7 +19,7 @@ mod tables;
 
 pub use cell::{Cell, Measure, Recipe, Run};
 pub use figures::{Figure, Found, Panel, PanelRecord, Shows, figure_page, figures};
-pub use record::{CellRecord, LINEAR_LAYER, linear};
+pub use record::{CellRecord, LINEAR_LAYER, detection, detector_folder, linear};
 pub use render::{Known, page, text};
 pub use scale::{Data, Net, Scale};
 pub use tables::{Row, Table, tables};
@@ -76,7 +76,7 @@ impl Job {
 }
 
 /// The runs that fill `cells` and draw `panels`, each once, all of a seed before the next; panels are drawn from the first seed.
-/// Cells that cannot be measured yet, or that the scale does not have, need none.
+/// Cells that the scale does not have need none.
 pub fn plan(cells: &[Cell], panels: &[Panel], scale: Scale, dir: Option<&str>, seeds: &[u32]) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut job = |recipe: &Recipe, seed: u32| -> usize {
@@ -89,7 +89,7 @@ pub fn plan(cells: &[Cell], panels: &[Panel], scale: Scale, dir: Option<&str>, s
     };
     let (mut of_cells, mut of_panels) = (Vec::new(), Vec::new());
     for (i, seed) in seeds.iter().enumerate() {
-        for cell in cells.iter().filter(|cell| cell.measure.exists() && cell.is_at(scale)) {
+        for cell in cells.iter().filter(|cell| cell.is_at(scale)) {
             of_cells.push((job(&cell.recipe, *seed), cell));
         }
         for panel in panels.iter().filter(|_| i == 0) {

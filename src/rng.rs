@@ -40,6 +40,8 @@ pub enum Purpose {
     Probe = 15,
     /// Which images are looked at when all are too many; `index` is the sample.
     Subset = 16,
+    /// Order, mirroring and samples of a detector's training; `index` is the image, `view` what is drawn.
+    Detection = 17,
 }
 
 /// The coordinates of a random stream.

@@ -21,12 +21,14 @@
 //! lock                   held by the process that writes here
 //! ```
 
+mod checkpoints;
 mod contents;
 mod events;
 mod lock;
 mod record;
 mod warning;
 
+pub use checkpoints::Restored;
 pub use contents::{FileRow, Grouping};
 pub use record::{EpochRecord, RunResult};
 pub use warning::Warning;
@@ -43,7 +45,31 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Everything that a run writes; `--overwrite` removes just this.
+/// A kind of run, by what its folder holds.
+#[derive(Debug)]
+pub struct Kind {
+    /// The file of its settings: the first that is written, the last that is removed.
+    pub settings: &'static str,
+    /// The command that makes it.
+    pub made_by: &'static str,
+    /// Folders that a new run begins with.
+    pub folders: &'static [&'static str],
+    /// Everything that a run writes; `--overwrite` removes just this.
+    pub ours: &'static [&'static str],
+}
+
+/// A network's training.
+pub static TRAINING: Kind =
+    Kind { settings: "config.toml", made_by: "pcp train", folders: &["checkpoints", "clusters"], ours: OURS };
+
+/// A detector's training.
+pub static DETECTION: Kind = Kind {
+    settings: "detect.toml",
+    made_by: "pcp detect train",
+    folders: &["checkpoints"],
+    ours: &["detect.toml", "train.log", "metrics.jsonl", "checkpoints", "model.safetensors", "eval", "result.json"],
+};
+
 const OURS: &[&str] = &[
     "config.toml",
     "train.log",
@@ -103,13 +129,19 @@ impl RunFolder {
     /// A new folder at `path`, held by this process. A folder that is there already is refused, unless `overwrite`: then the
     /// files of the run in it are removed, and nothing else.
     pub fn create(path: &Path, overwrite: bool) -> Result<RunFolder> {
+        Self::create_as(&TRAINING, path, overwrite)
+    }
+
+    /// The same for any kind of run.
+    pub fn create_as(kind: &'static Kind, path: &Path, overwrite: bool) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
+        let begun = run.file(kind.settings).exists();
         let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
         let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
         // What a run leaves that was killed before it had written its settings: folders without a file, nothing to lose.
-        let stillborn = entries.is_some_and(|entries| entries.iter().all(|e| is_empty_beginning(&e.path())));
+        let stillborn = entries.is_some_and(|entries| entries.iter().all(|e| is_empty_beginning(kind, &e.path())));
         if occupied && !overwrite && !stillborn {
-            let hint = match run.file("config.toml").exists() {
+            let hint = match begun {
                 true => format!(
                     "go on with --resume {0}, begin anew with --overwrite, or choose another --out",
                     path.display()
@@ -118,14 +150,14 @@ impl RunFolder {
             };
             return Err(Error::usage(format!("{} exists", path.display()), hint));
         }
-        if occupied && !stillborn && !run.file("config.toml").exists() {
+        if occupied && !stillborn && !begun {
             let message = format!("{} holds no run, so there is nothing to overwrite", path.display());
             return Err(Error::usage(message, "choose another --out"));
         }
         make_folder(path)?;
         let run = run.locked()?;
         // The settings go last: as long as they are there, this is a run that may be overwritten.
-        for name in OURS.iter().rev().filter(|_| occupied) {
+        for name in kind.ours.iter().rev().filter(|_| occupied) {
             let file = run.file(name);
             let removed = if file.is_dir() { fs::remove_dir_all(&file) } else { fs::remove_file(&file) };
             match removed {
@@ -133,7 +165,7 @@ impl RunFolder {
                 _ => {}
             }
         }
-        for folder in ["checkpoints", "clusters"] {
+        for folder in kind.folders {
             make_folder(&run.file(folder))?;
         }
         Ok(run)
@@ -141,10 +173,15 @@ impl RunFolder {
 
     /// The run in `path`.
     pub fn open(path: &Path) -> Result<RunFolder> {
+        Self::open_as(&TRAINING, path)
+    }
+
+    /// The same for any kind of run.
+    pub fn open_as(kind: &'static Kind, path: &Path) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
-        if !run.file("config.toml").is_file() {
-            let message = format!("{} is not a run folder: it has no config.toml", path.display());
-            return Err(Error::usage(message, "give the folder that pcp train wrote (its --out)"));
+        if !run.file(kind.settings).is_file() {
+            let message = format!("{} is not a run folder: it has no {}", path.display(), kind.settings);
+            return Err(Error::usage(message, format!("give the folder that {} wrote (its --out)", kind.made_by)));
         }
         Ok(run)
     }
@@ -203,7 +240,7 @@ impl RunFolder {
     }
 
     /// Adds an epoch to `metrics.jsonl`.
-    pub fn append_metrics(&self, record: &EpochRecord) -> Result<()> {
+    pub fn append_metrics(&self, record: &impl Serialize) -> Result<()> {
         let path = self.file("metrics.jsonl");
         let line =
             serde_json::to_string(record).map_err(|e| Error::file(format!("metrics: {e}"), "please report this"))?;
@@ -323,7 +360,7 @@ impl RunFolder {
     }
 
     /// Writes `result.json`, which also says that the run is finished.
-    pub fn write_result(&self, result: &RunResult) -> Result<()> {
+    pub fn write_result(&self, result: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string_pretty(result)
             .map_err(|e| Error::file(format!("result: {e}"), "please report this"))?;
         write_bytes(&self.file("result.json"), format!("{text}\n").as_bytes())
@@ -331,6 +368,11 @@ impl RunFolder {
 
     /// The result, once the run is finished.
     pub fn read_result(&self) -> Result<Option<RunResult>> {
+        self.read_result_as()
+    }
+
+    /// The same for any kind of run.
+    pub fn read_result_as<T: for<'a> Deserialize<'a>>(&self) -> Result<Option<T>> {
         let path = self.file("result.json");
         if !path.exists() {
             return Ok(None);
@@ -343,10 +385,10 @@ impl RunFolder {
 }
 
 /// Whether `path` is something that a new run makes before its settings are whole, and holds nothing.
-fn is_empty_beginning(path: &Path) -> bool {
+fn is_empty_beginning(kind: &Kind, path: &Path) -> bool {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
     let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    named(&["config.toml.tmp", lock::FILE]) || named(&["checkpoints", "clusters"]) && empty_folder()
+    named(&[&format!("{}.tmp", kind.settings), lock::FILE]) || named(kind.folders) && empty_folder()
 }
 
 /// Refuses to go on with other settings than the run began with, naming each.

@@ -16,6 +16,7 @@ const ORDER: &[&[&str]] = &[
     &["loader", "objective", "classifier", "pca", "scores"],
     &["method", "evaluate", "run", "tsne"],
     &["train", "reproduce"],
+    &["detect"],
     &["report", "export"],
     &["cli"],
 ];

@@ -64,6 +64,14 @@ def rows():
               "bench " + line, line, True)
     yield Row("augment", "augmentation, two views of 32 x 32 per image, one core", "torchvision transforms.v2", 5, 20,
               quick, "bench augment --size 32 --views 2 --iters 5000", "augment --iters 500")
+    for work, n, iters, what in [
+        ("roi", 512, 5, "RoIAlign 7 x 7 of 512 boxes on maps of 38 x 50 x 256, 5 times"),
+        ("roi-back", 512, 5, "the gradient of RoIAlign, as above"),
+        ("nms", 6000, 5, "non-maximum suppression of 6,000 boxes at IoU 0.7, 5 times"),
+        ("iou", 5000, 20, "overlaps of 5,000 boxes with 1,000, 20 times"),
+    ]:
+        line = f"boxes {work} --n {n} --iters {iters}"
+        yield Row(f"boxes-{work}", what, "torchvision.ops", 1, 2, "s", "bench " + line, line)
     yield Row("epoch", "whole PCP epoch, CIFAR-10 10,000 images, width 16", "plain PyTorch + faiss script", 2, 4, "s",
               "train cifar10 " + " ".join(RUN),
               f"epoch --limit 10000 --width 16 --epochs {EPOCHS} --first {FIRST}", True)
@@ -208,7 +216,7 @@ def summary(row, samples, about, args):
     if row.ours[1] == "step":
         result["megabytes"] = {side: max(s["megabytes"] for s in samples[side]) for side in ("ours", "peer")}
         result["megabytes"]["peer_before_the_step"] = about["idle_megabytes"]
-    for key, allowed in [("objective", 1e-3), ("mean_similarity", 1e-5)]:
+    for key, allowed in [("objective", 1e-3), ("mean_similarity", 1e-5), ("total", 1e-5)]:
         if key in samples["ours"][0]:
             found = {side: samples[side][0][key] for side in ("ours", "peer")}
             found["difference"] = found["ours"] / found["peer"] - 1
@@ -262,7 +270,7 @@ def table(results):
             shown.append(f"{r['row']}: {r['ratio_avx2']:.2f} on the AVX2 path")
         if "megabytes" in r:
             shown.append(f"{r['row']}: peak memory {r['megabytes']['ours']:.0f} MB, peer {r['megabytes']['peer']:.0f} MB")
-        for key in ("objective", "mean_similarity"):
+        for key in ("objective", "mean_similarity", "total"):
             if key in r:
                 word = "as agreed" if r[key]["holds"] else "NOT as agreed"
                 shown.append(f"{r['row']}: {key} {r[key]['difference']:+.4%} of the peer's, {word}")

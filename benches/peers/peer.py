@@ -99,6 +99,56 @@ def knn(args):
     return measure
 
 
+def boxes(first, n):
+    """The boxes of `pcp bench boxes`."""
+    i = torch.arange(first, first + n)
+    left, top = i * 7919 % 700, i * 104_729 % 500
+    return torch.stack([left, top, left + 20 + i * 31 % 200, top + 20 + i * 17 % 180], 1).float()
+
+
+def detect(args):
+    """What a detector does beside its network, by torchvision's own operations."""
+    found, i = boxes(0, args.n), torch.arange(args.n)
+    if args.work == "nms":
+        scores = (i * 48_271 % 65_537).float() / 65_537
+
+        def once():
+            return float(torchvision.ops.nms(found, scores, 0.7).sum())
+    elif args.work == "iou":
+        others = boxes(args.n, 1000)
+
+        def once():
+            return float(torchvision.ops.box_iou(found, others)[9, 500])
+    else:
+        back = args.work == "roi-back"
+        maps = torch.randn(4, 256, 38, 50).requires_grad_(back)
+        rois = torch.cat([(i % 4).float()[:, None], found], 1)
+
+        def align():
+            return torchvision.ops.roi_align(maps, rois, 7, 1 / 16, 2, True)
+
+        if back:
+            # The graph is made once: the gradient alone is measured.
+            aligned, gradient = align(), torch.randn(args.n, 256, 7, 7)
+
+            def once():
+                return float(torch.autograd.grad(aligned, maps, gradient, retain_graph=True)[0].numel())
+        else:
+            def once():
+                with torch.no_grad():
+                    return float(align().numel())
+
+    def measure():
+        once()
+        once()
+        started = time.perf_counter()
+        for _ in range(args.iters):
+            total = once()
+        return {"value": time.perf_counter() - started, "total": total}
+
+    return measure
+
+
 def augment(args):
     view = data.train_view((0.5,) * 3, (0.25,) * 3)
     [image] = data.pictures(torch.randn(1, 3, 32, 32).mul(60).add(128).clamp(0, 255).to(torch.uint8))
@@ -136,16 +186,17 @@ def embed(args):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("job", choices=["step", "infer", "kmeans", "knn", "augment", "epoch", "embed"])
+    parser.add_argument("job", choices=["step", "infer", "kmeans", "knn", "augment", "epoch", "embed", "boxes"])
+    parser.add_argument("work", nargs="?")
     for name in ["arch", "input", "start", "query-input", "data-dir", "run", "out", "weights"]:
         parser.add_argument("--" + name)
-    for name in ["width", "batch", "bank", "iters", "k", "threads", "limit", "epochs", "first"]:
+    for name in ["width", "batch", "bank", "iters", "k", "threads", "limit", "epochs", "first", "n"]:
         parser.add_argument("--" + name, type=int)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     faiss.omp_set_num_threads(args.threads)
     jobs = {"step": step, "infer": infer, "kmeans": kmeans, "knn": knn, "augment": augment, "embed": embed}
-    jobs["epoch"] = epoch.prepare
+    jobs["epoch"], jobs["boxes"] = epoch.prepare, detect
     idle = megabytes()
     measure = jobs[args.job](args)
     versions = {"torch": torch.__version__, "torchvision": torchvision.__version__, "faiss": faiss.__version__}

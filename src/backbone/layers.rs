@@ -2,6 +2,7 @@
 
 use super::DropoutKey;
 use super::weights::{Init, Spec, Weights, flat, to_vec};
+use crate::rng::{Key, Purpose};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use kernels::Conv;
@@ -26,6 +27,15 @@ pub struct ConvBn {
     mean: usize,
     variance: usize,
     pub(super) conv: Conv,
+}
+
+/// A convolution with a bias and, where `conv` says so, ReLU.
+#[derive(Clone, Debug)]
+pub struct Convolution {
+    weight: usize,
+    shape: [usize; 4],
+    bias: usize,
+    conv: Conv,
 }
 
 /// A fully connected layer.
@@ -76,6 +86,15 @@ impl Builder {
         }
     }
 
+    pub fn convolution(&mut self, name: &str, shape: [usize; 4], relu: bool, init: Init) -> Convolution {
+        Convolution {
+            weight: self.parameter(format!("{name}.weight"), &shape, init),
+            shape,
+            bias: self.parameter(format!("{name}.bias"), &[shape[0]], Init::Constant(0.0)),
+            conv: Conv { stride: 1, padding: shape[2] / 2, relu },
+        }
+    }
+
     pub fn linear(&mut self, name: &str, from: usize, to: usize, init: Init) -> Linear {
         let bias = if init == Init::Uniform { Init::UniformBias(from) } else { Init::Constant(0.0) };
         Linear {
@@ -87,6 +106,12 @@ impl Builder {
 }
 
 impl ConvBn {
+    /// The same numbers, applied to every `stride`-th pixel.
+    pub fn with_stride(mut self, stride: usize) -> ConvBn {
+        self.conv.stride = stride;
+        self
+    }
+
     /// Side of the output for an input of `side`.
     pub fn side(&self, side: usize) -> usize {
         (side + 2 * self.conv.padding).saturating_sub(self.shape[2]) / self.conv.stride + 1
@@ -117,6 +142,8 @@ pub struct Pass<'a> {
 struct Training {
     /// The parameters as leaves of the gradient graph.
     leaves: Vec<Tensor<1>>,
+    /// Whether batch norm stays as it is: running statistics, and no gradient by its parameters.
+    frozen: bool,
     views: usize,
     dropout: DropoutKey,
     moments: RefCell<Vec<Moments>>,
@@ -129,7 +156,25 @@ impl<'a> Pass<'a> {
 
     pub fn training(weights: &'a Weights, views: usize, dropout: DropoutKey) -> Self {
         let leaves = weights.parameters.iter().map(|p| Tensor::from_inner(p.clone()).require_grad()).collect();
-        Pass { weights, training: Some(Training { leaves, views, dropout, moments: RefCell::default() }) }
+        Pass {
+            weights,
+            training: Some(Training { leaves, frozen: false, views, dropout, moments: RefCell::default() }),
+        }
+    }
+
+    /// Batch norm stays as it is, and only the parameters in `learns` get gradients.
+    pub fn fine_tuning(weights: &'a Weights, learns: &[bool]) -> Self {
+        let leaf = |(p, learns): (&Tensor<1>, &bool)| {
+            let leaf = Tensor::from_inner(p.clone());
+            if *learns { leaf.require_grad() } else { leaf }
+        };
+        let leaves = weights.parameters.iter().zip(learns).map(leaf).collect();
+        let key = Key { purpose: Purpose::Dropout, seed: 0, round: 0, epoch: 0 };
+        let dropout = DropoutKey { key, ids: Vec::new() };
+        Pass {
+            weights,
+            training: Some(Training { leaves, frozen: true, views: 1, dropout, moments: RefCell::default() }),
+        }
     }
 
     fn parameter(&self, index: usize) -> Tensor<1> {
@@ -145,6 +190,12 @@ impl<'a> Pass<'a> {
         leaves.map(|(leaf, p)| leaf.grad_remove(found).unwrap_or_else(|| p.zeros_like())).collect()
     }
 
+    /// The gradients that arrived, by the places of the parameters.
+    pub fn found(&self, found: &mut Gradients, learns: &[bool]) -> Vec<Option<Tensor<1>>> {
+        let leaves = self.training.iter().flat_map(|t| &t.leaves).zip(learns);
+        leaves.map(|(leaf, learns)| if *learns { leaf.grad_remove(found) } else { None }).collect()
+    }
+
     pub fn into_moments(self) -> Vec<Moments> {
         self.training.map(|t| t.moments.into_inner()).unwrap_or_default()
     }
@@ -157,6 +208,11 @@ pub fn conv_bn(pass: &Pass, layer: &ConvBn, x: Tensor<4>, residual: Option<Tenso
         let (scale, shift) = folded(pass.weights, layer);
         return kernels::conv_affine(x, weight, flat(scale), flat(shift), residual, layer.conv);
     };
+    if training.frozen {
+        let (scale, shift) = folded(pass.weights, layer);
+        let [scale, shift] = [scale, shift].map(|v| Tensor::from_inner(flat(v)));
+        return kernels::conv_affine(x, weight, scale, shift, residual, layer.conv);
+    }
     let (gamma, beta) = (pass.parameter(layer.gamma), pass.parameter(layer.beta));
     let out = kernels::conv_bn(x, weight, gamma, beta, residual, training.views, layer.conv);
     let [b, h, w, k] = out.output.dims();
@@ -189,6 +245,14 @@ fn folded(weights: &Weights, layer: &ConvBn) -> (Vec<f32>, Vec<f32>) {
     let scale: Vec<f32> = gamma.iter().zip(variance).map(|(g, v)| g / (v + kernels::BN_EPS).sqrt()).collect();
     let shift = (0..scale.len()).map(|c| beta[c] + (bias[c] - mean[c]) * scale[c]).collect();
     (scale, shift)
+}
+
+/// `relu?(conv(x) + bias)`, `[b, h, w, c]` to `[b, h, w, k]`.
+pub fn convolved(pass: &Pass, layer: &Convolution, x: Tensor<4>) -> Tensor<4> {
+    let weight = pass.parameter(layer.weight).reshape(layer.shape);
+    let ones = flat(vec![1.0; layer.shape[0]]);
+    let ones = if pass.training.is_some() { Tensor::from_inner(ones) } else { ones };
+    kernels::conv_affine(x, weight, ones, pass.parameter(layer.bias), None, layer.conv)
 }
 
 /// `x w^T + b`, `[b, in]` to `[b, out]`.

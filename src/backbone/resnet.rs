@@ -88,22 +88,36 @@ impl ResNet {
         floats
     }
 
-    /// `[b, h, w, 3]` to `[b, 8 width]`; `seen` is shown the map after each of the four stages.
-    pub fn forward(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
-        let mut x = conv_bn(pass, &self.stem, x, None);
-        if self.pool {
-            x = kernels::max_pool(x, 3, 2, 1);
-        }
-        for (i, block) in self.blocks.iter().enumerate() {
+    /// The same numbers behind a stem that halves the image twice, however small the images were that it learned from.
+    pub fn halving(self) -> ResNet {
+        ResNet { stem: self.stem.with_stride(2), pool: true, ..self }
+    }
+
+    /// The stem: `[b, h, w, 3]` to `[b, h', w', width]`.
+    pub fn stem(&self, pass: &Pass, x: Tensor<4>) -> Tensor<4> {
+        let x = conv_bn(pass, &self.stem, x, None);
+        if self.pool { kernels::max_pool(x, 3, 2, 1) } else { x }
+    }
+
+    /// The two blocks of stage `stage`, from 0.
+    pub fn stage(&self, pass: &Pass, stage: usize, mut x: Tensor<4>) -> Tensor<4> {
+        for block in &self.blocks[2 * stage..2 * stage + 2] {
             let y = conv_bn(pass, &block.first, x.clone(), None);
             let shortcut = match &block.shortcut {
                 Some(layer) => conv_bn(pass, layer, x, None),
                 None => x,
             };
             x = conv_bn(pass, &block.second, y, Some(shortcut));
-            if i % 2 == 1 {
-                seen(i / 2, &x);
-            }
+        }
+        x
+    }
+
+    /// `[b, h, w, 3]` to `[b, 8 width]`; `seen` is shown the map after each of the four stages.
+    pub fn forward(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
+        let mut x = self.stem(pass, x);
+        for stage in 0..4 {
+            x = self.stage(pass, stage, x);
+            seen(stage, &x);
         }
         kernels::mean_pool(x)
     }

@@ -150,6 +150,16 @@ impl Optimizer {
         (weights.parameters, self.velocity) = (parameters, velocity);
     }
 
+    /// One step on the parameters that have a gradient.
+    pub fn step_some(&mut self, weights: &mut Weights, gradients: Vec<Option<Tensor<1>>>, sgd: kernels::Sgd) {
+        let places = weights.parameters.iter_mut().zip(self.velocity.iter_mut()).zip(gradients);
+        for ((w, v), g) in places {
+            if let Some(g) = g {
+                (*w, *v) = kernels::sgd(w.clone(), g, v.clone(), sgd);
+            }
+        }
+    }
+
     /// The velocities, in the order of the parameters.
     pub fn velocities(&self) -> Vec<Vec<f32>> {
         self.velocity.iter().map(|v| to_vec(v.to_data())).collect()

@@ -1,5 +1,7 @@
 //! `pcp bench`: how fast is this machine?
 
+mod boxes;
+
 use super::table;
 use crate::augment::Augmenter;
 use crate::backbone::{Batch, DropoutKey, Network, Optimizer, Tap};
@@ -27,6 +29,7 @@ use std::time::Instant;
 Examples:
   pcp bench step --width 16 --batch 128
   pcp bench kmeans --n 50000 --k 1000 --json
+  pcp bench boxes nms --n 6000
   pcp bench kmeans --input runs/photos/embeddings.npy --k 100")]
 pub enum Verb {
     /// Training steps: forward, bank loss, backward and SGD
@@ -41,6 +44,8 @@ pub enum Verb {
     Tsne(Tsne),
     /// Random views of an image, on one core
     Augment(Augment),
+    /// RoIAlign and its gradient, non-maximum suppression, overlaps
+    Boxes(boxes::Boxes),
 }
 
 #[derive(Args)]
@@ -192,6 +197,10 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
         Verb::Tsne(args) => {
             super::use_threads(args.common.threads)?;
             bench_tsne(&args, stop)
+        }
+        Verb::Boxes(args) => {
+            super::use_threads(args.common.threads)?;
+            boxes::run(&args, stop)
         }
         Verb::Augment(args) => {
             super::use_threads(1)?;

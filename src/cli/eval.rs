@@ -50,7 +50,7 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
 }
 
 /// Writes a measure's report into the run's `eval` folder.
-fn keep(run: &RunFolder, name: &str, report: &impl Serialize) -> Result<()> {
+pub(super) fn keep(run: &RunFolder, name: &str, report: &impl Serialize) -> Result<()> {
     let folder = run.file("eval");
     make_folder(&folder)?;
     let text =

@@ -2,16 +2,19 @@
 
 mod figures;
 
+use super::detect;
 use super::eval::linear;
 use super::table::duration;
 use super::train;
 use crate::config::Config;
 use crate::data::Source;
+use crate::detect::settings::Settings as DetectorSettings;
+use crate::detect::shapes;
 use crate::error::{Error, Kind, Result, listed};
 use crate::evaluate::linear::Settings;
 use crate::files::{make_folder, write_bytes};
 use crate::reproduce::{self, Cell, CellRecord, Figure, Job, Known, Measure, Panel, PanelRecord, Scale, Table};
-use crate::run::{RunFolder, RunResult};
+use crate::run::{DETECTION, RunFolder, RunResult};
 use crate::work::Stop;
 use clap::Parser;
 use std::collections::BTreeMap;
@@ -30,8 +33,8 @@ Examples:
   pcp reproduce all --scale full --data-dir DATA --list            what would be run
 
 Scales: full is the paper's setting; mini has 5,000 images, width 16 and the paper's 200 epochs; tiny runs on the bundled images.
-DATA holds cifar-10-batches-bin, cifar-100-binary, in100 and cub200, as far as the tables need them. With VOCdevkit/VOC2007 in it,
-figures 1 and 4 say how much of the heat lies in its boxes. A figure is drawn from the first seed.
+DATA holds cifar-10-batches-bin, cifar-100-binary, in100, cub200 and VOCdevkit/VOC2007, as far as they are needed. With the
+last, figures 1 and 4 say how much of the heat lies in its boxes. A figure is drawn from the first seed.
 Stopped or killed, the same command goes on where it was. Runs that several cells share are made once.")]
 pub struct Args {
     /// Which tables and figures
@@ -77,7 +80,6 @@ struct Session {
     scale: Scale,
     tables: Vec<Table>,
     figures: Vec<Figure>,
-    cells: Vec<Cell>,
     jobs: Vec<Job>,
     /// Why cells failed, by their names.
     failed: BTreeMap<String, Error>,
@@ -101,7 +103,7 @@ impl Session {
         seeds.sort_unstable();
         seeds.dedup();
         let jobs = reproduce::plan(&cells, &panels, scale, args.data_dir.as_deref(), &seeds);
-        Ok(Session { args, scale, tables, figures, cells, jobs, failed: BTreeMap::new() })
+        Ok(Session { args, scale, tables, figures, jobs, failed: BTreeMap::new() })
     }
 
     /// Where everything of this scale is.
@@ -138,15 +140,13 @@ impl Session {
         for job in &self.jobs {
             let begun = RunFolder::open(&self.run_folder(job)).is_ok();
             let state = match self.result(job) {
-                Some(_) => "done",
-                None if begun => "begun",
-                None => "to do",
+                Some(_) if self.detected(job) => "done",
+                _ if begun => "begun",
+                _ => "to do",
             };
             let command = self.command(job);
             rows.extend(job.ids().into_iter().map(|id| (format!("{state:7} {id}"), command.clone())));
         }
-        let not_yet = self.cells.iter().filter(|cell| !cell.measure.exists());
-        rows.extend(not_yet.map(|cell| (format!("{:7} {}", "not yet", cell.id()), String::new())));
         super::print(super::table::columns(&rows).trim_end())
     }
 
@@ -161,6 +161,7 @@ impl Session {
             }
             let made = stop.check().and_then(|()| self.make(&job, stop)).and_then(|run| {
                 self.probe(&job, &run, stop)?;
+                self.detect(&job, &run, stop)?;
                 self.draw(&job.panels, &run, stop)?;
                 self.keep(&job, &run)
             });
@@ -217,6 +218,10 @@ impl Session {
             }
         }
         self.scale.check_data(job.data, self.args.data_dir.as_deref())?;
+        // Better now than after hours of training.
+        if detects(job) && self.scale != Scale::Tiny {
+            self.scale.voc(self.args.data_dir.as_deref())?;
+        }
         let args = self.parsed(job, if begun.is_some() { "--resume" } else { "--out" })?;
         train::execute(&args, self.command(job), stop).map(|(run, _)| run)
     }
@@ -229,6 +234,61 @@ impl Session {
         }
         let settings = Settings { epochs: self.scale.linear_epochs(), ..Settings::default() };
         linear::measure(run, &[reproduce::LINEAR_LAYER.to_string()], settings, false, self.args.quiet, stop).map(|_| ())
+    }
+
+    /// Whether the detector that a job's cells ask for, if they do, has been made.
+    fn detected(&self, job: &Job) -> bool {
+        let run = RunFolder::open(&self.run_folder(job));
+        !detects(job) || run.is_ok_and(|run| matches!(reproduce::detection(&run), Ok(Some(_))))
+    }
+
+    /// The detector that a job's cells ask for, trained and measured, unless that has been done.
+    fn detect(&self, job: &Job, run: &RunFolder, stop: &Stop) -> Result<()> {
+        if !detects(job) || reproduce::detection(run)?.is_some() {
+            return Ok(());
+        }
+        let folder = reproduce::detector_folder(run);
+        let voc = match self.scale {
+            Scale::Tiny => self.shapes(stop)?,
+            _ => self.scale.voc(self.args.data_dir.as_deref())?,
+        };
+        let seed = run.read_result()?.map_or(0, |result| result.seed).to_string();
+        let [run, voc, out] = [run.path(), &voc, &folder].map(|path| path.display().to_string());
+        let mut words = vec!["train", &run, "--voc", &voc];
+        words.extend(self.scale.detector_arguments());
+        words.extend(["--seed", &seed, "--out", &out]);
+        let command = train::command(["detect"].into_iter().chain(words.iter().copied()).map(String::from));
+        let quiet = self.args.quiet.then_some("--quiet");
+        let parse = |words: &[&str]| {
+            detect::train::Args::try_parse_from(words.iter().copied().chain(quiet)).map_err(|e| super::usage(&e))
+        };
+        let asked = parse(&words)?;
+        let trained = match RunFolder::open_as(&DETECTION, &folder) {
+            Ok(begun) => {
+                let (was, _) = DetectorSettings::read(&begun)?;
+                if was != detect::train::asked(&asked)?.0 {
+                    return Err(Error::usage(
+                        format!("the detector in {out} was begun with other settings"),
+                        format!("move {out} away to have it trained anew, or choose another --out"),
+                    ));
+                }
+                detect::train::execute(&parse(&["train", "--resume", &out])?, command, stop)?.0
+            }
+            Err(_) => {
+                self.say(&format!("{}: {command}", job.title()));
+                detect::train::execute(&asked, command, stop)?.0
+            }
+        };
+        detect::eval::measure(&trained, None, "test", 0, self.args.quiet, stop).map(|_| ())
+    }
+
+    /// The made-up detection set of the tiny scale.
+    fn shapes(&self, stop: &Stop) -> Result<PathBuf> {
+        let folder = self.folder().join("shapes");
+        if !folder.is_dir() {
+            shapes::write(&folder, &shapes::Request { train: 12, test: 8, side: 48, seed: 0 }, stop)?;
+        }
+        Ok(folder)
     }
 
     fn parsed(&self, job: &Job, flag: &str) -> Result<train::Args> {
@@ -322,6 +382,11 @@ impl Session {
     }
 }
 
+/// Whether a job's cells ask for a detector.
+fn detects(job: &Job) -> bool {
+    job.cells.iter().any(|cell| cell.measure == Measure::Detection)
+}
+
 /// Refuses a run that was begun with other settings than are asked for now. What was left to the data (`auto`, or no folder)
 /// has been found out since. Where the data was does not matter to a run that is finished.
 fn refuse_other_settings(run: &RunFolder, asked: &Config, finished: bool) -> Result<()> {
@@ -356,10 +421,7 @@ mod tests {
     #[test]
     fn every_cell_is_a_command_that_train_takes() {
         for scale in Scale::ALL {
-            let mut session = session(scale.name(), "results");
-            // The cells that cannot be measured yet have recipes, too.
-            let every: Vec<Cell> = session.cells.iter().map(|c| c.clone().measured(reproduce::Measure::Knn)).collect();
-            session.jobs = reproduce::plan(&every, &[], scale, Some("DATA"), &[0]);
+            let session = session(scale.name(), "results");
             assert!(session.jobs.len() > 40);
             for job in &session.jobs {
                 let config = session.asked(job).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
@@ -369,6 +431,14 @@ mod tests {
                 crate::backbone::Network::new(&config.network, crate::train::setup::image_side(&config)).unwrap();
                 assert_eq!(config.train.epochs, if scale == Scale::Tiny { 12 } else { 200 }, "{}", job.title());
             }
+        }
+    }
+
+    #[test]
+    fn every_scale_has_detectors_that_train_takes() {
+        for scale in Scale::ALL {
+            let words = ["train", "RUN", "--voc", "VOC", "--out", "OUT"].iter().chain(scale.detector_arguments());
+            assert!(detect::train::Args::try_parse_from(words).is_ok(), "{}", scale.name());
         }
     }
 

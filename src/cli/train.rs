@@ -14,8 +14,8 @@ use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-const REVISION: &str = env!("PCP_REVISION");
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) const REVISION: &str = env!("PCP_REVISION");
 
 #[derive(Parser)]
 #[command(
@@ -204,7 +204,7 @@ fn finished(args: &Args, path: &Path) -> Result<(RunFolder, RunResult)> {
 }
 
 /// The path as it holds from any folder.
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }
 

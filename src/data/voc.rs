@@ -21,6 +21,8 @@ pub struct Object {
     pub bounds: [f32; 4],
     /// Whether it is hard to see, so that it does not count when detectors are tested.
     pub difficult: bool,
+    /// The line of the file that it begins at.
+    pub line: u32,
 }
 
 impl Annotation {
@@ -60,7 +62,7 @@ impl Annotation {
                 return Err((line(bounds), "the box is empty".to_string()));
             }
             let difficult = child(node, "difficult").is_ok_and(|text| text == "1");
-            Ok(Object { class: child(node, "name")?, bounds: [left, top, right, bottom], difficult })
+            Ok(Object { class: child(node, "name")?, bounds: [left, top, right, bottom], difficult, line: line(node) })
         };
         let objects = root.children().filter(|c| c.has_tag_name("object")).map(object);
         Ok(Annotation { objects: objects.collect::<std::result::Result<_, _>>()? })
@@ -77,7 +79,7 @@ mod tests {
     #[test]
     fn an_object_is_read_with_its_box_from_zero() {
         let found = Annotation::parse(ONE).unwrap();
-        let dog = Object { class: "dog".into(), bounds: [0.0, 10.0, 20.0, 30.0], difficult: true };
+        let dog = Object { class: "dog".into(), bounds: [0.0, 10.0, 20.0, 30.0], difficult: true, line: 2 };
         assert_eq!(found.objects, [dog]);
         assert!(Annotation::parse("<annotation/>").unwrap().objects.is_empty());
     }

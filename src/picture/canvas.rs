@@ -6,6 +6,8 @@ use image::{ExtendedColorType, ImageEncoder, ImageResult};
 /// How large the letters' pixels are, and how far a letter is from the next.
 const ZOOM: usize = 2;
 pub const ADVANCE: usize = (WIDTH + 1) * ZOOM;
+/// The height of a line of letters.
+pub const LINE: usize = HEIGHT * ZOOM;
 
 /// Red, green and blue, pixel by pixel.
 pub struct Canvas {
@@ -15,6 +17,20 @@ pub struct Canvas {
 }
 
 impl Canvas {
+    /// A picture to draw on.
+    pub fn of(width: usize, height: usize, pixels: Vec<u8>) -> Self {
+        Canvas { width, height, pixels }
+    }
+
+    /// A filled rectangle; what lies outside is left out.
+    pub fn rectangle(&mut self, x: usize, y: usize, width: usize, height: usize, colour: [u8; 3]) {
+        for row in y..(y + height).min(self.height) {
+            for column in x..(x + width).min(self.width) {
+                self.cover(column, row, colour, 1.0);
+            }
+        }
+    }
+
     pub fn new(width: usize, height: usize) -> Self {
         Canvas { width, height, pixels: vec![255; width * height * 3] }
     }

@@ -71,7 +71,7 @@ impl Recipe {
 
     /// The run that this is at a scale. Recipes that come to the same there give the same run.
     pub fn run(&self, scale: Scale, dir: Option<&str>, seed: u32) -> Run {
-        let mut name = vec![scale.data_name(self.data).to_string()];
+        let mut name = vec![scale.run_prefix(self.data)];
         if self.network == Net::Alexnet {
             name.push("alexnet".into());
         }
@@ -122,15 +122,8 @@ pub enum Measure {
     Round(u32),
     /// A linear classifier on the features of AlexNet's last convolution.
     Linear,
-    /// Detection on PASCAL VOC 2007.
+    /// mAP of a detector built on the network, on PASCAL VOC 2007.
     Detection,
-}
-
-impl Measure {
-    /// Whether there is such an evaluation. What has none reads "not yet".
-    pub fn exists(self) -> bool {
-        self != Measure::Detection
-    }
 }
 
 /// A cell of a table.

@@ -46,6 +46,15 @@ pub struct CellRecord {
     /// At its best epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linear_best: Option<f64>,
+    /// mAP of the detector by eleven points.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map11: Option<f64>,
+    /// mAP of the detector by all points.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<f64>,
+    /// The command that trained the detector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detector_command: Option<String>,
     /// kNN of the pooled features at the last epoch, where the whole run is the cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knn_pooled: Option<f64>,
@@ -82,6 +91,8 @@ impl CellRecord {
             Measure::Round(_) => epochs.iter().map(|record| record.seconds).sum(),
             _ => result.seconds,
         };
+        let detector = if cell.measure == Measure::Detection { detection(run)? } else { None };
+        let seconds = seconds + detector.as_ref().map_or(0.0, |d| d.seconds);
         let linear = if cell.measure == Measure::Linear { linear(run, scale)? } else { None };
         Ok(CellRecord {
             table: format!("table{}", cell.table),
@@ -97,9 +108,12 @@ impl CellRecord {
             knn_last: accuracy.last().map(|a| a.1).or(untrained),
             knn_best: best.map(|b| b.1).or(untrained),
             best_epoch: best.map(|b| b.0),
-            classifier: result.classifier.filter(|_| cell.measure != Measure::Linear),
+            classifier: result.classifier.filter(|_| !matches!(cell.measure, Measure::Linear | Measure::Detection)),
             linear_last: linear.map(|l| l.0),
             linear_best: linear.map(|l| l.1),
+            map11: detector.as_ref().map(|d| d.map11),
+            map: detector.as_ref().map(|d| d.map),
+            detector_command: detector.map(|d| d.command),
             knn_pooled: result.knn_pooled.filter(|_| cell.measure == Measure::Knn),
             paper: cell.paper,
             accuracy_per_epoch: accuracy,
@@ -159,4 +173,51 @@ pub fn linear(run: &RunFolder, scale: Scale) -> Result<Option<(f64, f64)>> {
     let found = layers.into_iter().find(|layer| layer["layer"] == LINEAR_LAYER);
     let whole = report["settings"]["epochs"] == scale.linear_epochs();
     Ok(found.filter(|_| whole).and_then(|layer| Some((layer["last"].as_f64()?, layer["best"].as_f64()?))))
+}
+
+/// Where the detector on a run's network is trained.
+pub fn detector_folder(run: &RunFolder) -> PathBuf {
+    let mut name = run.path().as_os_str().to_os_string();
+    name.push("-voc");
+    name.into()
+}
+
+/// What the detector on a run's network reached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Detected {
+    /// mAP by eleven points.
+    pub map11: f64,
+    /// mAP by all points.
+    pub map: f64,
+    /// Seconds of its training and its test.
+    pub seconds: f64,
+    /// The command that trained it.
+    pub command: String,
+}
+
+/// What the detector on a run's network reached, once it is trained and measured.
+pub fn detection(run: &RunFolder) -> Result<Option<Detected>> {
+    let folder = detector_folder(run);
+    let read = |path: PathBuf| -> Result<Option<serde_json::Value>> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let parsed = serde_json::from_slice(&read_bytes(&path)?);
+        let broken = |e| Error::file(format!("{}: {e}", path.display()), "remove the file: it is made again");
+        parsed.map(Some).map_err(broken)
+    };
+    let (Some(trained), Some(measured)) = (read(folder.join("result.json"))?, read(folder.join("eval/test.json"))?)
+    else {
+        return Ok(None);
+    };
+    let number = |of: &serde_json::Value, key: &str| of[key].as_f64();
+    let found = || {
+        Some(Detected {
+            map11: number(&measured, "map11")?,
+            map: number(&measured, "map")?,
+            seconds: number(&trained, "seconds")? + number(&measured, "seconds")?,
+            command: trained["command"].as_str()?.to_string(),
+        })
+    };
+    Ok(found())
 }

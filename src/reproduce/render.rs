@@ -55,7 +55,6 @@ pub fn text(cell: &Cell, known: &Known) -> String {
     match (figure, failed) {
         (Some(figure), Some(failed)) => format!("{figure}; {failed}"),
         (Some(text), None) | (None, Some(text)) => text,
-        (None, None) if !cell.measure.exists() => "not yet".into(),
         (None, None) => "-".into(),
     }
 }
@@ -65,6 +64,7 @@ fn figure(cell: &Cell, records: &[CellRecord]) -> Option<String> {
     let of = |value: fn(&CellRecord) -> Option<f64>| records.iter().filter_map(value).collect::<Vec<f64>>();
     let (last, best) = match cell.measure {
         Measure::Linear => (of(|r| r.linear_last), of(|r| r.linear_best)),
+        Measure::Detection => (of(|r| r.map11), of(|r| r.map11)),
         _ => (of(|r| r.knn_last), of(|r| r.knn_best)),
     };
     let classifier = of(|r| r.classifier);
@@ -73,6 +73,10 @@ fn figure(cell: &Cell, records: &[CellRecord]) -> Option<String> {
         let better = mean(&best) - mean(&last) > WORTH_SHOWING;
         let best = if better { format!(" ({:.1})", mean(&best)) } else { String::new() };
         words.push(format!("{}{best}", spread(&last)));
+    }
+    let all_points = of(|r| r.map);
+    if !all_points.is_empty() {
+        words.push(format!("all points {}", spread(&all_points)));
     }
     if !classifier.is_empty() {
         words.push(format!("classifier {}", spread(&classifier)));
@@ -108,13 +112,16 @@ fn remarks(table: &Table, scale: Scale, known: &dyn Fn(&Cell) -> Known) -> Vec<S
         _ => format!("; mean ± standard deviation over seeds, which are {}", listed(&seeds)),
     };
     let mut remarks = Vec::new();
-    if table.cells().any(|cell| cell.measure.exists()) {
+    if table.cells().any(|cell| cell.measure == Measure::Detection) {
+        remarks.push(format!("mAP in percent by eleven points, then by all points{seeds}"));
+        remarks.push(format!("scale `{}`: {}", scale.name(), scale.detectors()));
+    } else {
         remarks.push(format!(
             "accuracy of the last epoch in percent (kNN unless said), in parentheses that of the best epoch where it is more than \
              {WORTH_SHOWING} above{seeds}"
         ));
+        remarks.push(format!("scale `{}`: {}", scale.name(), scale.summary()));
     }
-    remarks.push(format!("scale `{}`: {}", scale.name(), scale.summary()));
     let scaled = table.cells().filter_map(|cell| {
         let paper = cell.recipe.floor()?;
         let here = scale.clusters(paper, cell.recipe.data);

@@ -1,7 +1,7 @@
 //! The three scales at which the tables are run, and everything that sets them apart.
 
 use crate::error::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A data set on which the paper trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum Data {
     In100,
     /// CUB-200-2011, class folders in `cub200`.
     Cub200,
+    /// What networks of detectors are trained on: CIFAR-100 in the paper.
+    ForDetectors,
 }
 
 impl Data {
@@ -21,7 +23,7 @@ impl Data {
     pub fn word(self) -> &'static str {
         match self {
             Data::Cifar10 => "cifar10",
-            Data::Cifar100 => "cifar100",
+            Data::Cifar100 | Data::ForDetectors => "cifar100",
             Data::In100 => "in100",
             Data::Cub200 => "cub200",
         }
@@ -30,7 +32,7 @@ impl Data {
     /// Images that the paper trains on.
     pub fn images(self) -> usize {
         match self {
-            Data::Cifar10 | Data::Cifar100 => 50_000,
+            Data::Cifar10 | Data::Cifar100 | Data::ForDetectors => 50_000,
             Data::In100 => 126_689,
             Data::Cub200 => 5_994,
         }
@@ -103,6 +105,7 @@ impl Scale {
     pub fn images(self, data: Data) -> usize {
         match self {
             Scale::Full => data.images(),
+            Scale::Mini if data == Data::ForDetectors => 10_000,
             Scale::Mini => data.images().min(5000),
             Scale::Tiny => data.images().min(400),
         }
@@ -129,7 +132,86 @@ impl Scale {
 
     /// What the run trains on, for names.
     pub(super) fn data_name(self, data: Data) -> &'static str {
-        if self == Scale::Tiny { "bundled" } else { data.word() }
+        match (self, data) {
+            (Scale::Tiny, _) => "bundled",
+            (Scale::Mini, Data::ForDetectors) => "cifar10",
+            _ => data.word(),
+        }
+    }
+
+    /// What the names of runs begin with.
+    pub(super) fn run_prefix(self, data: Data) -> String {
+        let broader = self == Scale::Mini && data == Data::ForDetectors;
+        format!("{}{}", self.data_name(data), if broader { "-w32" } else { "" })
+    }
+
+    /// The arguments of `pcp detect train` that make a detector as large as the scale has it.
+    pub fn detector_arguments(self) -> &'static [&'static str] {
+        match self {
+            Scale::Full => &[],
+            Scale::Mini => &[
+                "--short-side",
+                "224",
+                "--rois",
+                "32",
+                "--proposals",
+                "300",
+                "--test-proposals",
+                "100",
+                "--lr",
+                "0.01",
+            ],
+            Scale::Tiny => &[
+                "--classes",
+                "disc,square,triangle",
+                "--short-side",
+                "48",
+                "--rois",
+                "8",
+                "--proposals",
+                "40",
+                "--test-proposals",
+                "20",
+                "--epochs",
+                "2",
+                "--batch",
+                "4",
+            ],
+        }
+    }
+
+    /// What must be known of the scale's detectors.
+    pub fn detectors(self) -> &'static str {
+        match self {
+            Scale::Full => {
+                "the paper's: all images, width 64, 200 epochs; detectors with a short side of 600, 128 boxes an image, 30 epochs"
+            }
+            Scale::Mini => {
+                "networks are trained for 200 epochs on the first 10,000 images of CIFAR-10 (not CIFAR-100) at width 32; detectors have a short side \
+                 of 224, 32 boxes and 300 proposals an image (100 at the test), 30 epochs, and lr 0.01, since fewer images make \
+                 fewer steps"
+            }
+            Scale::Tiny => {
+                "400 bundled photographs at 16 px, width 4, 12 epochs; detectors learn made-up shapes for 2 epochs: the figures mean nothing"
+            }
+        }
+    }
+
+    /// Where the detection set is: VOC's devkit in `dir`. The tiny scale makes its own.
+    pub fn voc(self, dir: Option<&str>) -> Result<PathBuf> {
+        let inside = "VOCdevkit/VOC2007";
+        let Some(dir) = dir else {
+            return Err(Error::usage(
+                "detectors need to know where PASCAL VOC 2007 is",
+                format!("give --data-dir DIR, where DIR holds {inside}"),
+            ));
+        };
+        let folder = Path::new(dir).join(inside);
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        let message = format!("there is no folder {}", folder.display());
+        Err(Error::data(message, "unpack the devkit of PASCAL VOC 2007 (trainval and test) there"))
     }
 
     /// The arguments of `pcp train` that name the data, which lies in `dir`.
@@ -155,6 +237,7 @@ impl Scale {
         };
         words.extend(match self {
             Scale::Full => &[][..],
+            Scale::Mini if data == Data::ForDetectors => &["--limit", "10000", "--width", "32"],
             Scale::Mini => &["--limit", "5000", "--width", "16"],
             Scale::Tiny => &["--limit", "400", "--size", "16", "--width", "4", "--epochs", "12", "--batch", "64"],
         });

@@ -279,7 +279,7 @@ fn table8() -> Table {
 fn table9() -> Table {
     let system =
         |label, name, recipe, paper| row(label, [Cell::new(9, name, recipe, paper).measured(Measure::Detection)]);
-    let plain = |system| Recipe::new(Cifar100, system);
+    let plain = |system| Recipe::new(Data::ForDetectors, system);
     Table {
         number: 9,
         title: "detection (PASCAL VOC 2007, network trained on CIFAR-100)",

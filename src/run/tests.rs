@@ -51,6 +51,9 @@ fn a_folder_with_anything_in_it_is_refused() {
     std::fs::write(out.join("notes.txt"), "mine").unwrap();
     let e = RunFolder::create(&out, false).unwrap_err();
     assert!(e.hint.contains("--resume") && e.hint.contains("--overwrite"), "{e:?}");
+    let e = RunFolder::create(&out, true).unwrap_err();
+    assert!(e.message.contains(&format!("in use by process {}", std::process::id())), "{e:?}");
+    drop(run);
     RunFolder::create(&out, true).unwrap();
     assert!(!out.join("config.toml").exists() && out.join("notes.txt").exists());
     // Now it holds no run: there is nothing that may be overwritten.

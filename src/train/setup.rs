@@ -356,7 +356,7 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
         let weights = network.from_named(&named(file.arrays, ""))?;
         return Ok((network, weights, (file.about.round, file.about.epoch), name.to_string()));
     }
-    let Some(newest) = checkpoints::list(run)?.pop() else {
+    let Some(newest) = run.checkpoints()?.pop() else {
         return Err(Error::file(
             format!("{} has no weights yet", run.path().display()),
             "train it further with --resume",

@@ -1,0 +1,174 @@
+//! `pcp detect predict`.
+
+use crate::cli;
+use crate::cli::progress::bar;
+use crate::data::decode;
+use crate::detect::ap::Detection;
+use crate::detect::find::find;
+use crate::detect::settings::read_detector;
+use crate::error::{Error, Result};
+use crate::files::{make_folder, write_bytes};
+use crate::picture::{Boxed, boxed};
+use crate::run::{DETECTION, RunFolder};
+use crate::work::Stop;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  pcp detect predict runs/det PHOTO.jpg --out found
+  pcp detect predict runs/det PHOTOS/ --score 0.7 --out found
+
+Writes a picture with boxes for every photograph, and detections.json with all that was found, in COCO's results format (image_id,
+category_id from 1 in the order of the classes, bbox as left, top, width, height, score) with the names of file and class.
+image_id is the number that a file is named by, where all are; otherwise it counts the photographs from 1.")]
+pub struct Args {
+    /// A detector's run folder
+    run: PathBuf,
+    /// Photographs, or folders of them
+    #[arg(required = true, value_name = "IMAGES")]
+    images: Vec<PathBuf>,
+    /// Where pictures and detections.json go
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Draw what is at least as likely as this
+    #[arg(long, default_value_t = 0.5)]
+    score: f32,
+    /// Threads [default: all cores]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Print all detections as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A detection as COCO's results have it, with names.
+#[derive(Serialize)]
+struct Found {
+    image_id: u64,
+    category_id: usize,
+    bbox: [f32; 4],
+    score: f32,
+    file_name: String,
+    category: String,
+}
+
+pub fn run(args: &Args, stop: &Stop) -> Result<()> {
+    cli::use_threads(args.threads)?;
+    if !(0.0..=1.0).contains(&args.score) {
+        return Err(Error::usage(format!("--score is {}", args.score), "give a number from 0 to 1"));
+    }
+    let run = RunFolder::open_as(&DETECTION, &args.run)?;
+    let (settings, detector, weights, _) = read_detector(&run)?;
+    let (detector, search) = (Arc::new(detector), settings.search());
+    let files = photographs(&args.images)?;
+    let (ids, names) = (numbers(&files), picture_names(&files));
+    make_folder(&args.out)?;
+    let shown = bar("finding", args.json);
+    shown.set_length(files.len() as u64);
+    let (mut all, mut drawn) = (Vec::new(), 0);
+    for ((file, id), name) in files.iter().zip(ids).zip(&names) {
+        let (detector, weights, path) = (detector.clone(), weights.clone(), file.clone());
+        let (image, found) = stop.run(move || {
+            let image = decode::file(&path)
+                .map_err(|why| Error::data(format!("{}: {why}", path.display()), "leave it out, or mend it"))?;
+            let found = find(&detector, &weights, &image, &search);
+            Ok::<_, Error>((image, found))
+        })??;
+        let likely: Vec<&Detection> = found.iter().filter(|d| d.score >= args.score).collect();
+        drawn += likely.len();
+        let boxes: Vec<Boxed> = likely
+            .iter()
+            .map(|d| Boxed {
+                bounds: d.bounds,
+                text: format!("{} {:.2}", settings.classes[d.class], d.score),
+                group: (d.class, settings.classes.len()),
+            })
+            .collect();
+        let picture = boxed(image.width, image.height, image.pixels, &boxes)?;
+        write_bytes(&args.out.join(name), &picture)?;
+        all.extend(found.into_iter().map(|d| Found {
+            image_id: id,
+            category_id: d.class + 1,
+            bbox: [d.bounds[0], d.bounds[1], d.bounds[2] - d.bounds[0], d.bounds[3] - d.bounds[1]],
+            score: d.score,
+            file_name: file.display().to_string(),
+            category: settings.classes[d.class].clone(),
+        }));
+        shown.inc(1);
+    }
+    shown.finish_and_clear();
+    let text = serde_json::to_string(&all).map_err(|e| Error::file(e.to_string(), "please report this"))?;
+    write_bytes(&args.out.join("detections.json"), format!("{text}\n").as_bytes())?;
+    if args.json {
+        return cli::print_json(&all);
+    }
+    cli::print(&format!(
+        "  {} photographs, {drawn} objects of score {} or more drawn; all {} are in {}",
+        files.len(),
+        args.score,
+        all.len(),
+        args.out.join("detections.json").display()
+    ))
+}
+
+/// The files, and those in the folders, by name.
+fn photographs(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in given {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).map_err(|e| Error::io("read", path, &e))?;
+        let ending = |p: &Path| p.extension().map(|e| e.to_string_lossy().to_lowercase());
+        let mut inside: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+        inside.retain(|p| ending(p).is_some_and(|e| ["jpg", "jpeg", "png"].contains(&e.as_str())));
+        if inside.is_empty() {
+            let message = format!("{} has no photographs", path.display());
+            return Err(Error::usage(message, "give files or folders with JPEG or PNG images"));
+        }
+        inside.sort();
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The numbers that the files are named by; where one has none, or two have the same, their places from 1.
+fn numbers(files: &[PathBuf]) -> Vec<u64> {
+    let named: Vec<u64> = files.iter().filter_map(|f| stem(f).parse().ok()).collect();
+    let distinct: BTreeSet<&u64> = named.iter().collect();
+    if distinct.len() == files.len() { named } else { (1..=files.len() as u64).collect() }
+}
+
+/// A name for every picture; files of the same name in different folders get their places.
+fn picture_names(files: &[PathBuf]) -> Vec<String> {
+    let stems: Vec<String> = files.iter().map(|f| stem(f)).collect();
+    let distinct: BTreeSet<&String> = stems.iter().collect();
+    let plain = distinct.len() == stems.len();
+    let name =
+        |(i, stem): (usize, &String)| if plain { format!("{stem}.png") } else { format!("{}-{stem}.png", i + 1) };
+    stems.iter().enumerate().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_numbered_by_their_names_where_they_can_be() {
+        let files = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(numbers(&files(&["a/000012.jpg", "7.png"])), [12, 7]);
+        assert_eq!(numbers(&files(&["a/12.jpg", "b/012.jpg"])), [1, 2]);
+        assert_eq!(numbers(&files(&["cat.jpg", "7.png"])), [1, 2]);
+        assert_eq!(picture_names(&files(&["a/1.jpg", "b/2.jpg"])), ["1.png", "2.png"]);
+        assert_eq!(picture_names(&files(&["a/1.jpg", "b/1.jpg"])), ["1-1.png", "2-1.png"]);
+    }
+}
