@@ -24,6 +24,10 @@ tensorboard:
 kill-campaign:
     cargo test --release --test campaign -- --ignored --nocapture
 
+# Feed 100,000 mutated inputs to every parser
+fuzz inputs="100000":
+    PCP_FUZZ_INPUTS={{inputs}} cargo test --release --test fuzz -- --nocapture
+
 # Run all tests
 test:
     cargo test --release --workspace

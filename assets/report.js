@@ -127,7 +127,7 @@ function facts(run, i) {
   const { file, label, cluster, status, distance, vote } = run.images;
   const out = [file[i]];
   if (label) out.push(run.classes[label[i]]);
-  if (cluster) out.push(`cluster ${cluster[i]}, ${STATUS[status[i]]}`);
+  if (cluster) out.push(`cluster ${cluster[i]}` + (run.plain ? "" : `, ${STATUS[status[i]]}`));
   if (distance && distance[i] != null) out.push(`distance ${distance[i].toFixed(3)}` + (vote && vote[i] != null ? `, vote ${vote[i].toFixed(2)}` : ""));
   return out;
 }
@@ -135,7 +135,7 @@ function facts(run, i) {
 /// An image in the colour of what became of it.
 function picture(run, i, more) {
   const lines = facts(run, i).concat(more || []);
-  const status = run.images.status ? ` s${run.images.status[i]}` : "";
+  const status = run.images.status && !run.plain ? ` s${run.images.status[i]}` : "";
   const inner = hasPicture(run, i) ? tile(`t${run.at}`, run.thumbnails, i) : el("span", { class: "noname" }, run.images.file[i].split("/").pop());
   return el("span", { class: "framed" + status, role: "img", title: lines.join("\n"), "aria-label": lines.join(", ") }, inner);
 }
@@ -148,7 +148,7 @@ function statusLegend() {
 // ---------------------------------------------------------------- curves
 
 /// A chart of lines: `{title, unit, log, lines: [{name, x, y, colour}]}`. The legend tells the values under the pointer.
-function chart({ title, unit = "", log = false, lines, floor }) {
+function chart({ title, unit = "", log = false, lines, floor, axis = "epoch" }) {
   lines = lines.map((l) => ({ ...l, points: l.x.map((x, i) => [x, l.y[i]]).filter((p) => p[1] != null && (!log || p[1] > 0)) }))
     .filter((l) => l.points.length);
   if (!lines.length) return null;
@@ -197,7 +197,7 @@ function chart({ title, unit = "", log = false, lines, floor }) {
   }
   /// The values at an epoch, or the last ones.
   function show(x) {
-    when.textContent = x == null ? "" : `epoch ${count(x)}`;
+    when.textContent = x == null ? "" : `${axis} ${count(x)}`;
     if (cursor) cursor.setAttribute("visibility", x == null ? "hidden" : "visible");
     if (x != null) { cursor.setAttribute("x1", sx(x)); cursor.setAttribute("x2", sx(x)); }
     lines.forEach((l, i) => {
@@ -221,7 +221,7 @@ function chart({ title, unit = "", log = false, lines, floor }) {
 
 function curves(run) {
   const c = run.curves;
-  if (!c.epoch.length) return null;
+  if (!c || !c.epoch.length) return null;
   const line = (name, key, colour) => ({ name, x: c.epoch, y: c[key], colour });
   const accent = "var(--accent)";
   const charts = [
@@ -244,14 +244,16 @@ function sheets(run) {
   const show = (k) => place.replaceChildren(...run.sheets.kinds[k].clusters.map((id) => {
     const c = known.get(id);
     const groups = run.sheets.of[id].map((members, s) => members.length ? el("div", { class: `group s${s}` },
-      el("span", { title: STATUS_MEANS[s] }, `${STATUS[s]} ${members.length < (c ? c.counts[s] : 0) ? `${members.length} of ${count(c.counts[s])}` : members.length}`),
+      run.plain ? null : el("span", { title: STATUS_MEANS[s] }, `${STATUS[s]} ${members.length < (c ? c.counts[s] : 0) ? `${members.length} of ${count(c.counts[s])}` : members.length}`),
       el("div", { class: "strip" }, members.map((i) => picture(run, i)))) : null);
     const about = c ? [`${count(c.size)} images`, c.purity != null ? `${percent(c.purity)} ${run.classes[c.class]}` + (c.purity_kept != null ? `, ${percent(c.purity_kept)} of those kept` : "") : null, c.same != null ? `${percent(c.same)} as before` : null] : [];
     return el("div", { class: "card sheet" }, el("h3", {}, `Cluster ${id}`, el("span", { class: "small" }, about.filter(Boolean).join(" · "))), el("div", { class: "groups" }, groups));
   }));
   show(0);
-  return section(run, "Clusters", `Clusters ${run.grouped}, and what purification made of their members. Point at an image for its name, distance and vote.`,
-    el("div", { class: "tools" }, choice(run.sheets.kinds.map((k) => k.name), show, "Which clusters"), statusLegend()), place, clusterList(run));
+  const about = run.plain ? `Clusters ${run.grouped}, their members from the centre outwards. Point at an image for its name and distance.`
+    : `Clusters ${run.grouped}, and what purification made of their members. Point at an image for its name, distance and vote.`;
+  return section(run, "Clusters", about,
+    el("div", { class: "tools" }, choice(run.sheets.kinds.map((k) => k.name), show, "Which clusters"), run.plain ? null : statusLegend()), place, run.plain ? null : clusterList(run));
 }
 
 function clusterList(run) {
@@ -265,6 +267,24 @@ function clusterList(run) {
   return el("details", {}, el("summary", {}, rows.length === 1 ? "The one cluster in figures" : `${more} in figures`), table(head, rows, labelled ? 3 : 2));
 }
 
+/// The numbers of clusters that were tried, and which was taken.
+function tried(run) {
+  if (!run.tried) return null;
+  const line = (name, y, colour) => ({ name, x: run.tried.k, y, colour });
+  return section(run, "How many clusters", `${count(run.tried.chosen)} clusters have the greatest mean silhouette: how much nearer an image is to its own cluster than to the next. A flat curve says that there is no such number.`,
+    el("div", { class: "charts" }, chart({ title: "Mean silhouette", axis: "K =", lines: [line("silhouette", run.tried.silhouette, "var(--accent)")] }),
+      chart({ title: "Mean squared distance", axis: "K =", floor: 0, lines: [line("distance", run.tried.inertia, "var(--dropped)")] })));
+}
+
+/// Labels that the company of an image contradicts.
+function labelErrors(run) {
+  if (!run.label_errors || !run.label_errors.length) return null;
+  const figure = ([i, label, suggested, doubt]) => el("figure", {}, picture(run, i, [`doubt ${doubt}`]),
+    el("figcaption", {}, el("b", {}, label), `rather ${suggested}?`));
+  return section(run, "Labels that are probably wrong", `${count(run.label_errors_in_all)} images are labelled otherwise than the purified members of their clusters; those with the most doubtful labels first. All of them are in label_errors.csv.`,
+    el("div", { class: "figures" }, run.label_errors.map(figure)));
+}
+
 /// What an image is, and in what company it was found.
 function caption(run, i) {
   const { file, label, cluster } = run.images;
@@ -276,7 +296,7 @@ function caption(run, i) {
 
 function outliers(run) {
   if (!run.outliers || !run.outliers.length) return null;
-  return section(run, "Which images do not belong", "Of the images that purification took out of their clusters, those farthest from the centre: mistakes, odd ones, or a kind of their own.",
+  return section(run, "Which images do not belong", run.outliers_about || "Of the images that purification took out of their clusters, those farthest from the centre: mistakes, odd ones, or a kind of their own.",
     el("div", { class: "figures" }, run.outliers.map((i) => el("figure", {}, picture(run, i), el("figcaption", {}, ...caption(run, i))))));
 }
 
@@ -464,6 +484,7 @@ function heat(run) {
 }
 
 function settings(run) {
+  if (!run.config) return null;
   const changed = run.config.filter(([, value, standard]) => value !== standard && standard !== "auto");
   const command = run.about.find(([name]) => name === "Command");
   return section(run, "How it was made", null, el("pre", {}, command ? command[1] : ""),
@@ -483,7 +504,7 @@ function summary(run) {
   ];
 }
 
-const parts = (run) => [outliers, sheets, map, curves, confusion, neighbours, heat, settings].map((part) => part(run));
+const parts = (run) => [labelErrors, outliers, tried, sheets, map, curves, confusion, neighbours, heat, settings].map((part) => part(run));
 
 /// Several runs: their results, their curves together, and what they do not share.
 function comparison(runs) {

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     for images in [&data.train.images].into_iter().chain(data.test.as_ref().map(|test| &test.images)) {
         for (r, name) in images.names().iter().enumerate() {
-            let image = images.sample(r).image;
+            let image = images.sample(r)?.image;
             let mut jpeg = Vec::new();
             JpegEncoder::new_with_quality(&mut jpeg, QUALITY).encode(
                 &image.pixels,

@@ -2,13 +2,18 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod cluster;
 mod data;
 mod detect;
+mod embed;
 mod eval;
 mod export;
+mod input;
 mod progress;
+mod purify;
 mod report;
 mod reproduce;
+mod search;
 mod table;
 mod train;
 
@@ -37,9 +42,16 @@ Examples:
   pcp eval knn runs/photos                    measure its features
   pcp eval tsne runs/photos                   make a picture of them
   pcp report runs/photos                      see what it learned, as a page
+  pcp embed runs/photos NEW/ --out emb.npy    a row of numbers per image
+  pcp cluster emb.npy --out sorted            clusters of any embeddings; a folder each with --folders link
+  pcp purify emb.npy --labels l.csv --out p   which images do not belong, which labels are wrong
+  pcp assign runs/photos NEW/                 which clusters do new images belong to
+  pcp neighbours runs/photos NEW.jpg          the images most like it
+  pcp duplicates runs/photos                  what is there twice
   pcp detect train runs/photos --voc VOC --out runs/det   build a detector on it
   pcp export runs/photos --to onnx            take the network elsewhere
   pcp data check PHOTOS/                      see what is there and what is broken
+  pcp data fetch cifar10 --data-dir DATA      download CIFAR-10
   pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100
   pcp reproduce table5 --data-dir DATA        run the paper's comparison of all systems"
 )]
@@ -60,9 +72,21 @@ enum Verb {
     Detect(detect::Verb),
     /// Write a page about runs: what was learned, which images do not belong
     Report(report::Args),
+    /// Embed images with a trained network
+    Embed(embed::Args),
+    /// Cluster any embeddings: tables, a page, a folder per cluster
+    Cluster(cluster::Args),
+    /// Purify clusters of any embeddings: what does not belong, which labels are probably wrong
+    Purify(Box<purify::Args>),
+    /// Say which of a run's purified clusters new images belong to
+    Assign(search::Assign),
+    /// Find the images of a run that are most like one
+    Neighbours(search::Neighbours),
+    /// Find groups of near duplicates
+    Duplicates(search::Duplicates),
     /// Write a network for PyTorch, onnxruntime and others
     Export(export::Args),
-    /// Look at data sets, or make the paper's
+    /// Look at data sets, download them, or make the paper's
     #[command(subcommand)]
     Data(data::Verb),
     /// Run the paper's tables, cell by cell
@@ -131,6 +155,12 @@ fn run(verb: Verb, stop: &Stop) -> Result<()> {
         Verb::Eval(verb) => eval::run(verb, stop),
         Verb::Detect(verb) => detect::run(verb, stop),
         Verb::Report(args) => report::run(&args, stop),
+        Verb::Embed(args) => embed::run(&args, stop),
+        Verb::Cluster(args) => cluster::run(&args, stop),
+        Verb::Purify(args) => purify::run(&args, stop),
+        Verb::Assign(args) => search::assign(&args, stop),
+        Verb::Neighbours(args) => search::neighbours(&args, stop),
+        Verb::Duplicates(args) => search::duplicates(&args, stop),
         Verb::Export(args) => export::run(&args, stop),
         Verb::Data(verb) => data::run(verb, stop),
         Verb::Reproduce(args) => reproduce::run(*args, stop),
@@ -158,7 +188,7 @@ fn usage(e: &clap::Error) -> Error {
     if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::usage(
             "a verb is missing",
-            "try: pcp train, pcp eval knn, pcp detect train, pcp report, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
+            "try: pcp train, pcp eval knn, pcp report, pcp embed, pcp cluster, pcp purify, pcp detect train, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
         );
     }
     let text = e.render().to_string();

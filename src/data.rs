@@ -7,7 +7,13 @@ mod check;
 pub mod cifar;
 pub mod decode;
 pub mod derive;
+#[cfg(feature = "fetch")]
+pub mod fetch;
 pub mod folder;
+pub mod idx;
+mod images;
+mod origin;
+mod room;
 #[cfg(test)]
 mod tests;
 pub mod voc;
@@ -15,13 +21,16 @@ pub mod voc;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::config::Cache;
 use crate::error::{Error, Result, listed, nearest};
+use images::Sums;
 
 pub use check::{Check, ClassCount, Size, check};
+pub use images::{Images, Sample};
+pub use origin::{FileStamp, Stamp};
 
 /// An RGB image, `height * width * 3` bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,64 +41,6 @@ pub struct Image {
     pub height: usize,
     /// Red, green, blue, pixel by pixel, row by row.
     pub pixels: Vec<u8>,
-}
-
-/// One image to learn from, and the number it keeps for good.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
-    /// Position in the full listing of the data set, training images first, unreadable files included: it never shifts.
-    pub id: u64,
-    /// The picture.
-    pub image: &'a Image,
-}
-
-/// Images with their names, in the order of the data set. Row `r` is the `r`-th readable image.
-#[derive(Clone, Debug, Default)]
-pub struct Images {
-    images: Vec<Image>,
-    ids: Vec<u64>,
-    names: Vec<String>,
-}
-
-impl Images {
-    /// Adds an image; ids must grow.
-    pub fn push(&mut self, id: u64, name: String, image: Image) {
-        debug_assert!(self.ids.last().is_none_or(|last| *last < id), "ids must grow");
-        debug_assert_eq!(image.pixels.len(), image.width * image.height * 3);
-        self.images.push(image);
-        self.ids.push(id);
-        self.names.push(name);
-    }
-
-    /// How many images.
-    pub fn len(&self) -> usize {
-        self.images.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.images.is_empty()
-    }
-
-    /// The image of row `r` with its id.
-    pub fn sample(&self, r: usize) -> Sample<'_> {
-        Sample { id: self.ids[r], image: &self.images[r] }
-    }
-
-    /// The id of every row.
-    pub fn ids(&self) -> &[u64] {
-        &self.ids
-    }
-
-    /// File (or record) name of every row.
-    pub fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    /// Bytes of pixels held.
-    pub fn bytes(&self) -> usize {
-        self.images.iter().map(|i| i.pixels.len()).sum()
-    }
 }
 
 /// The class of every image of a split: for evaluation only.
@@ -134,6 +85,8 @@ pub struct Dataset {
     pub bad: Vec<BadFile>,
     /// How many files were left aside: names that are not those of images, and images outside the folders of the splits.
     pub ignored: usize,
+    /// What every file looked like when it was read, broken ones included; nothing for the bundled images.
+    pub stamps: Vec<FileStamp>,
 }
 
 /// The smallest standard deviation [`Dataset::mean_std`] gives: one grey level, so that constant images can be divided by it.
@@ -144,24 +97,7 @@ impl Dataset {
     ///
     /// The sums are integers, hence exact: no order of the threads can change a bit.
     pub fn mean_std(&self) -> ([f32; 3], [f32; 3]) {
-        let sums = |image: &Image| {
-            let (mut sum, mut squares) = ([0u64; 3], [0u64; 3]);
-            for pixel in image.pixels.chunks_exact(3) {
-                for c in 0..3 {
-                    sum[c] += u64::from(pixel[c]);
-                    squares[c] += u64::from(pixel[c]) * u64::from(pixel[c]);
-                }
-            }
-            (image.pixels.len() as u64 / 3, sum, squares)
-        };
-        let add = |a: [u64; 3], b: [u64; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
-        let (n, sum, squares) = self
-            .train
-            .images
-            .images
-            .par_iter()
-            .map(sums)
-            .reduce(|| (0, [0; 3], [0; 3]), |a, b| (a.0 + b.0, add(a.1, b.1), add(a.2, b.2)));
+        let Sums { pixels: n, sum, squares } = self.train.images.sums();
         let n = n.max(1);
         let mean = sum.map(|s| (s as f64 / n as f64 / 255.0) as f32);
         let std = [0, 1, 2].map(|c| {
@@ -183,8 +119,7 @@ impl Dataset {
             hash.update([1]);
             hash.update((split.images.len() as u64).to_le_bytes());
             // Every image is hashed for itself, so that they can be hashed at the same time.
-            let digests: Vec<_> = (0..split.images.len()).into_par_iter().map(|r| split.images.digest(r)).collect();
-            digests.iter().for_each(|digest| hash.update(digest));
+            split.images.digests().iter().for_each(|digest| hash.update(digest));
             let Some(labels) = &split.labels else {
                 hash.update([0]);
                 continue;
@@ -197,12 +132,20 @@ impl Dataset {
         hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Fails when there is nothing to learn from.
-    fn usable(self, source: &Source) -> Result<Self> {
+    /// Fails when there is nothing to learn from, and, when `strict`, when anything could not be read.
+    fn usable(self, source: &Source, strict: bool) -> Result<Self> {
+        if strict && !self.bad.is_empty() {
+            let some = self.bad.iter().take(3).map(|bad| format!("{} ({})", bad.name, bad.reason));
+            let more = if self.bad.len() > 3 { ", ..." } else { "" };
+            return Err(Error::data(
+                format!("{} of the files in {source} cannot be read: {}{more}", self.bad.len(), listed(some)),
+                "`pcp data check` lists them all: mend or remove them, or leave out --strict to pass over them",
+            ));
+        }
         match (self.train.images.len(), self.bad.first()) {
             (0, Some(bad)) => Err(Error::data(
                 format!("none of the training images in {source} can be read; {}: {}", bad.name, bad.reason),
-                "only JPEG and PNG images can be read: convert the files, or get them again",
+                format!("{} images can be read: convert the files, or get them again", decode::FORMATS),
             )),
             (0, None) => Err(no_images(&source.to_string(), self.ignored)),
             (1, _) => Err(Error::data(
@@ -211,20 +154,6 @@ impl Dataset {
             )),
             _ => Ok(self),
         }
-    }
-}
-
-impl Images {
-    /// A hash of row `r`: name, id, dimensions and pixels.
-    fn digest(&self, r: usize) -> impl AsRef<[u8]> + Send + use<> {
-        let mut hash = Sha256::new();
-        update_text(&mut hash, &self.names[r]);
-        let image = &self.images[r];
-        for number in [self.ids[r], image.width as u64, image.height as u64] {
-            hash.update(number.to_le_bytes());
-        }
-        hash.update(&image.pixels);
-        hash.finalize()
     }
 }
 
@@ -257,6 +186,8 @@ pub enum Source {
     Cifar100,
     /// A folder of images.
     Folder(PathBuf),
+    /// A folder of idx files, as of the MNIST family, or the one file of images to learn from.
+    Idx(PathBuf),
 }
 
 impl Source {
@@ -269,6 +200,7 @@ impl Source {
             "bundled" => Ok(Source::Bundled),
             "cifar10" => Ok(Source::Cifar10),
             "cifar100" => Ok(Source::Cifar100),
+            path if !path.is_empty() && idx::is_source(Path::new(path)) => Ok(Source::Idx(path.into())),
             path if !path.is_empty() && Path::new(path).exists() => Ok(Source::Folder(path.into())),
             unknown => {
                 let known = nearest(&unknown.to_lowercase(), Self::NAMES);
@@ -288,7 +220,7 @@ impl fmt::Display for Source {
             Source::Bundled => f.write_str("bundled"),
             Source::Cifar10 => f.write_str("cifar10"),
             Source::Cifar100 => f.write_str("cifar100"),
-            Source::Folder(path) => path.display().fmt(f),
+            Source::Folder(path) | Source::Idx(path) => path.display().fmt(f),
         }
     }
 }
@@ -304,24 +236,20 @@ pub struct Load {
     /// image of every class folder, then the second of each, and so on, so that no class is left out. They are counted
     /// before they are read, so an unreadable file does not let another one in.
     pub limit: Option<usize>,
-    /// Short side to which larger photographs are shrunk as they are read; `None` keeps them. CIFAR stays as it is.
+    /// Short side to which larger photographs are shrunk as they are read; `None` keeps them. CIFAR and idx stay as they are.
     pub stored_side: Option<usize>,
     /// Whether labels are kept where the data has them.
     pub labels: bool,
+    /// Whether decoded images stay in memory; no bit depends on it.
+    pub cache: Cache,
+    /// Whether a file that cannot be read is an error.
+    pub strict: bool,
 }
 
 impl Load {
     /// All of `source`, as it is, with labels.
     pub fn new(source: Source) -> Self {
-        Load { source, data_dir: None, limit: None, stored_side: None, labels: true }
-    }
-
-    /// An image as it is kept in memory.
-    fn stored(&self, image: Image) -> Image {
-        match self.stored_side {
-            Some(side) => crate::resize::shrink(image, side),
-            None => image,
-        }
+        Load { source, data_dir: None, limit: None, stored_side: None, labels: true, cache: Cache::Auto, strict: false }
     }
 
     fn validate(&self) -> Result<()> {
@@ -349,6 +277,7 @@ pub fn load(load: &Load, tick: Tick) -> Result<Dataset> {
         Source::Cifar10 => cifar::CIFAR10.read(load, tick)?,
         Source::Cifar100 => cifar::CIFAR100.read(load, tick)?,
         Source::Folder(path) => folder::plan(path, load)?.read(load, tick),
+        Source::Idx(path) => idx::read(path, load, tick)?,
     };
-    dataset.usable(&load.source)
+    dataset.usable(&load.source, load.strict)
 }

@@ -86,6 +86,21 @@ impl Exam {
 /// Images larger than this are compared pixel by pixel at `SMALL_SIDE`: N large images at once would not fit in memory.
 const LARGEST_SIDE: usize = 64;
 const SMALL_SIDE: usize = 32;
+/// The most bytes that pixels to be compared may take at a larger side than `SMALL_SIDE`, and at any: beyond it, the side
+/// is halved. Fixed, so that a result does not depend on the machine.
+const LARGE_BYTES: usize = 256 << 20;
+const MOST_BYTES: usize = 1 << 30;
+
+/// The side at which `images` of `side` pixels are compared pixel by pixel.
+pub fn pixel_side(side: usize, images: usize) -> usize {
+    let bytes = |side: usize| side.saturating_mul(side).saturating_mul(images).saturating_mul(12);
+    let large = side > LARGEST_SIDE || side > SMALL_SIDE && bytes(side) > LARGE_BYTES;
+    let mut side = if large { SMALL_SIDE } else { side };
+    while side >= 8 && bytes(side) > MOST_BYTES {
+        side /= 2;
+    }
+    side
+}
 
 impl Probe {
     /// A probe with the settings of `config`; `None` when there are no labels.
@@ -113,9 +128,9 @@ impl Probe {
             FeatureKind::Embedding => "embeddings",
             FeatureKind::Pooled => "pooled features",
         };
-        let small = match self.loader.side() > LARGEST_SIDE {
-            true => format!("; raw pixels at {SMALL_SIDE} px"),
-            false => String::new(),
+        let small = match self.pixel_side() {
+            side if side < self.loader.side() => format!("; raw pixels at {side} px"),
+            _ => String::new(),
         };
         match self.tests {
             true => {
@@ -124,6 +139,16 @@ impl Probe {
             }
             false => format!("leave-one-out weighted kNN of the training images, k = {k}, tau = {tau}, {kind}{small}"),
         }
+    }
+
+    /// The side at which images are compared pixel by pixel.
+    fn pixel_side(&self) -> usize {
+        pixel_side(self.loader.side(), self.images())
+    }
+
+    /// Bytes that one measurement of pixels holds.
+    pub fn pixel_bytes(&self) -> usize {
+        12 * self.images() * self.pixel_side().pow(2)
     }
 
     /// Images that one measurement looks at.
@@ -151,21 +176,18 @@ impl Probe {
     /// Accuracy of the clean, normalised pixels in percent.
     pub fn pixels(&self, stop: &Stop) -> Result<f64> {
         let probe = self.clone();
-        stop.run(move || probe.pixel_accuracy())
+        stop.run(move || probe.pixel_accuracy())?
     }
 
-    fn pixel_accuracy(&self) -> f64 {
-        let loader = match self.loader.side() > LARGEST_SIDE {
-            true => self.loader.with_side(SMALL_SIDE),
-            false => self.loader.clone(),
-        };
-        let features = |part: Part| {
+    fn pixel_accuracy(&self) -> Result<f64> {
+        let loader = self.loader.with_side(self.pixel_side());
+        let features = |part: Part| -> Result<Features> {
             let rows: Vec<usize> = (0..loader.images(part).len()).collect();
-            let batch = loader.batch(part, &Draw::first(&rows), &[View::Clean]);
-            Features::new((batch.pixels.len() / batch.rows.max(1)).max(1), batch.pixels).normalised()
+            let batch = loader.batch(part, &Draw::first(&rows), &[View::Clean])?;
+            Ok(Features::new((batch.pixels.len() / batch.rows.max(1)).max(1), batch.pixels).normalised())
         };
-        let test = self.tests.then(|| features(Part::Test));
-        self.accuracy(&features(Part::Train), test.as_ref())
+        let test = self.tests.then(|| features(Part::Test)).transpose()?;
+        Ok(self.accuracy(&features(Part::Train)?, test.as_ref()))
     }
 
     fn accuracy(&self, train: &Features, test: Option<&Features>) -> f64 {
@@ -177,5 +199,18 @@ impl Probe {
         };
         let neighbours = nearest(test.unwrap_or(train), train, self.k, test.is_none(), &|_| ());
         accuracy(&vote(&neighbours, of, classes.len(), self.k, self.tau), truth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pixels_are_compared_at_a_side_that_fits() {
+        assert_eq!(pixel_side(32, 60_000), 32, "CIFAR as it is");
+        assert_eq!((pixel_side(64, 1_000), pixel_side(64, 20_000)), (64, 32));
+        assert_eq!((pixel_side(224, 10), pixel_side(224, 130_000), pixel_side(224, 1_200_000)), (32, 16, 8));
+        assert_eq!((pixel_side(16, 100), pixel_side(8, usize::MAX)), (16, 4));
     }
 }

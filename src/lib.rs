@@ -18,6 +18,7 @@
 //! | clusters against classes (Fig. 5 d to f), the filter against labels | `scores.rs`, `evaluate/clusters.rs` | [`scores::Contingency`], [`scores::FilterScore`] |
 //! | t-SNE (Fig. 5 a to c) | `tsne.rs` | [`tsne::tsne`] |
 //! | detection (Table 9) | `detect.rs`, one file per part | [`detect::step::step`], [`detect::find::find`], [`detect::ap::score`] |
+//! | purification of anybody's embeddings | `curate.rs`, `curate/` | [`curate::past::repeated`], [`curate::labels::Company`] |
 //! | Tables 1 to 9 | `reproduce/tables.rs` | [`reproduce::tables`] |
 //!
 //! Data flows one way; the run folder is the only meeting point between training and all that comes after:
@@ -33,9 +34,11 @@ pub mod classifier;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+pub mod curate;
 pub mod data;
 pub mod detect;
 pub mod dots;
+pub mod embed;
 pub mod error;
 pub mod evaluate;
 pub mod export;
@@ -44,6 +47,7 @@ pub mod files;
 pub mod kmeans;
 pub mod loader;
 pub mod matmul;
+pub mod matrix;
 pub mod memory;
 pub mod method;
 pub mod npy;

@@ -90,33 +90,45 @@ impl Loader {
         self.augmenter.size * self.augmenter.size * 3
     }
 
-    /// The `views` of `draws`: all of the first view, then all of the second.
-    pub fn batch(&self, part: Part, draws: &[Draw], views: &[View]) -> Batch {
+    /// The `views` of `draws`: all of the first view, then all of the second. An image is read once for all its views.
+    pub fn batch(&self, part: Part, draws: &[Draw], views: &[View]) -> Result<Batch> {
         let images = self.images(part);
         let n = self.floats();
         let mut pixels = vec![0.0f32; n * draws.len() * views.len()];
-        pixels.par_chunks_mut(n).enumerate().for_each(|(i, out)| {
-            let Draw { row, copy } = draws[i % draws.len()];
-            let sample = images.sample(row);
-            match views[i / draws.len()] {
-                View::Clean => self.augmenter.clean_view(sample.image, out),
-                View::Random(key, view) => {
-                    self.augmenter.train_view(sample.image, &mut key.stream(sample.id, copy * VIEWS + view), out);
+        let mut places: Vec<Vec<&mut [f32]>> = draws.iter().map(|_| Vec::with_capacity(views.len())).collect();
+        for (i, place) in pixels.chunks_exact_mut(n).enumerate() {
+            places[i % draws.len()].push(place);
+        }
+        draws.par_iter().zip(places).try_for_each(|(&Draw { row, copy }, places)| {
+            let sample = images.sample(row)?;
+            for (view, out) in views.iter().zip(places) {
+                match *view {
+                    View::Clean => self.augmenter.clean_view(&sample.image, out),
+                    View::Random(key, view) => {
+                        self.augmenter.train_view(&sample.image, &mut key.stream(sample.id, copy * VIEWS + view), out);
+                    }
                 }
             }
-        });
-        Batch { rows: draws.len() * views.len(), pixels }
+            Ok(())
+        })?;
+        Ok(Batch { rows: draws.len() * views.len(), pixels })
     }
 
-    /// The batches, in order, made ahead by a thread of their own.
-    pub fn stream(&self, part: Part, batches: Vec<Vec<Draw>>, views: Vec<View>) -> Receiver<(Vec<Draw>, Batch)> {
+    /// The batches, in order, made ahead by a thread of their own; an image that cannot be read again ends them.
+    pub fn stream(
+        &self,
+        part: Part,
+        batches: Vec<Vec<Draw>>,
+        views: Vec<View>,
+    ) -> Receiver<Result<(Vec<Draw>, Batch)>> {
         let (sender, receiver) = sync_channel(AHEAD);
         let loader = self.clone();
         std::thread::spawn(move || {
             for draws in batches {
-                let batch = loader.batch(part, &draws, &views);
+                let batch = loader.batch(part, &draws, &views).map(|batch| (draws, batch));
+                let failed = batch.is_err();
                 // The taker has gone: it was stopped.
-                if sender.send((draws, batch)).is_err() {
+                if sender.send(batch).is_err() || failed {
                     return;
                 }
             }
@@ -140,7 +152,8 @@ impl Loader {
         let all = Draw::first(&(0..self.images(part).len()).collect::<Vec<_>>());
         let dim = network.dim(tap);
         let mut out = Features { rows: 0, dim, values: Vec::with_capacity(dim * all.len()) };
-        for (draws, batch) in self.stream(part, all.chunks(EMBED_BATCH).map(<[Draw]>::to_vec).collect(), vec![view]) {
+        for made in self.stream(part, all.chunks(EMBED_BATCH).map(<[Draw]>::to_vec).collect(), vec![view]) {
+            let (draws, batch) = made?;
             let (network, weights) = (network.clone(), weights.clone());
             let made = stop.run(move || network.embed(&weights, &batch, tap))?;
             out.rows += made.rows;

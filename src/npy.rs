@@ -1,13 +1,16 @@
 //! NumPy files: `.npy` arrays and compressed `.npz` archives of them.
 
 mod matrix;
+mod rows;
 
-pub use matrix::read_matrix;
+pub(crate) use matrix::Number;
+pub use matrix::{read_matrix, read_numbers};
+pub use rows::NpyRows;
 
 use crate::error::{Error, Result};
 use crate::files::{read_bytes, write_whole};
 use npyz::{AutoSerialize, Deserialize, WriterBuilder};
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
@@ -58,8 +61,35 @@ pub fn read_npz<T: Deserialize>(path: &Path, name: &str) -> Result<Vec<T>> {
     let wrong = |what: String| Error::file(format!("{}: {name}: {what}", path.display()), "make the file again");
     let mut zip = zip::ZipArchive::new(io::Cursor::new(read_bytes(path)?)).map_err(|e| wrong(e.to_string()))?;
     let file = zip.by_name(&format!("{name}.npy")).map_err(|e| wrong(e.to_string()))?;
-    let npy = npyz::NpyFile::new(file).map_err(|e| wrong(e.to_string()))?;
+    // A small file can unpack to any size.
+    let mut bytes = Vec::new();
+    file.take(MOST_UNPACKED + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
+    if bytes.len() as u64 > MOST_UNPACKED {
+        return Err(wrong(format!("it is larger than {} MiB when unpacked", MOST_UNPACKED >> 20)));
+    }
+    if !header_fits(&bytes, bytes.len() as u64) {
+        return Err(wrong("the file ends within its header".into()));
+    }
+    let npy = npyz::NpyFile::new(bytes.as_slice()).map_err(|e| wrong(e.to_string()))?;
+    let promised = npy.shape().iter().try_fold(1u64, |all, n| all.checked_mul(*n));
+    if promised.is_none_or(|n| n > bytes.len() as u64) {
+        return Err(wrong(format!("{:?} numbers are promised, but the file ends before them", npy.shape())));
+    }
     npy.into_vec().map_err(|e| wrong(e.to_string()))
+}
+
+/// The most bytes of one array in an archive.
+const MOST_UNPACKED: u64 = 4 << 30;
+
+/// Whether the header of a file of `length` bytes, which begins with `start`, can be as long as it claims: room is made for
+/// it before it is read.
+fn header_fits(start: &[u8], length: u64) -> bool {
+    let claimed = match start {
+        [_, _, _, _, _, _, 1, _, a, b, ..] => u64::from(u16::from_le_bytes([*a, *b])),
+        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
+        _ => return false,
+    };
+    claimed <= length
 }
 
 #[cfg(test)]
@@ -95,6 +125,14 @@ mod tests {
         assert_eq!(read_npz::<f32>(&path, "vote").unwrap()[1], 0.5);
         assert!(read_npz::<u32>(&path, "votes").unwrap_err().message.contains("votes"));
         assert!(read_npz::<u32>(&path, "vote").is_err(), "of another type");
+        let npy = std::fs::read({
+            write_npy(&dir.path().join("x.npy"), &[1], &[1u32]).unwrap();
+            dir.path().join("x.npy")
+        })
+        .unwrap();
+        assert!(header_fits(&npy, npy.len() as u64));
+        assert!(!header_fits(&npy[..9], 9) && !header_fits(b"\x93NUMPY\x01\0\xff\xff", 100));
+        assert!(!header_fits(b"\x93NUMPY\x03\0\xff\xff\xff\xff", 4000), "four bytes of length");
         std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
         assert!(read_npz::<u32>(&path, "label").unwrap_err().message.contains("a.npz"));
     }

@@ -7,6 +7,7 @@
 //! It reads run folders and images and nothing else. Its size is bounded whatever the run's: curves are thinned, images are
 //! drawn from a pool in the order of their importance, and thumbnails have a budget ([`Limits`]).
 
+mod collection;
 mod curves;
 mod gather;
 mod health;
@@ -17,15 +18,16 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
+pub use collection::{Collection, Suspect, look_at};
 pub use page::page;
 
-use crate::data::{Dataset, Images};
+use crate::data::{Dataset, Images, Labels};
 use crate::error::{Error, Result};
 use crate::evaluate::knn;
 use crate::features::Features;
 use crate::npy::read_npz;
 use crate::purify::Status;
-use crate::run::RunFolder;
+use crate::run::{Grouping, RunFolder};
 use crate::tsne::{Tsne, tsne};
 use gather::Contents;
 use serde::Serialize;
@@ -91,7 +93,10 @@ pub fn look(
     let images = pictures(&contents, images, &mut notes);
     let mut pool = Pool::default();
 
-    let clustering = contents.grouping.as_ref().map(|grouping| Clustering::new(grouping, &contents));
+    let clustering = contents
+        .grouping
+        .as_ref()
+        .map(|grouping| Clustering::new(grouping, contents.labels.as_ref(), contents.before.as_ref()));
     let sheets = clustering.as_ref().map(|c| c.sheets(&mut pool));
     let outliers = clustering.as_ref().map(|c| c.outliers(&mut pool));
     let neighbours = contents.embeddings.as_ref().map(|features| neighbours(features, &mut pool));
@@ -103,9 +108,10 @@ pub fn look(
         let outcome = map(features, limits.points, &mut pool, on_step);
         outcome.map_err(|e| notes.push(format!("The map is left out: {}.", e.message))).ok()
     });
-    let thumbnails = images.as_ref().map(|data| {
+    let thumbnails = images.as_ref().and_then(|data| {
         let rows = &pool.rows[..pool.rows.len().min(limits.images)];
-        sprites::thumbnails(&data.train.images, rows, limits.bytes)
+        let made = sprites::thumbnails(&data.train.images, rows, limits.bytes);
+        made.map_err(|e| notes.push(format!("The images are left out: {}.", e.message))).ok()
     });
     let thumbnails = thumbnails.unwrap_or_default();
 
@@ -128,7 +134,11 @@ pub fn look(
         "neighbours": neighbours,
         "heat": heat,
         "map": map,
-        "images": pool.columns(&contents),
+        "images": pool.columns(
+            &|row| &contents.files[row].file,
+            contents.labels.as_ref(),
+            contents.grouping.as_ref(),
+        ),
         "thumbnails": thumbnails,
         "config": summary::config(&contents.config),
         "about": summary::about(&contents),
@@ -169,13 +179,18 @@ impl Pool {
     }
 
     /// What is known of each image.
-    fn columns(&self, contents: &Contents) -> Value {
+    fn columns<'a>(
+        &self,
+        file: &dyn Fn(usize) -> &'a str,
+        labels: Option<&Labels>,
+        grouping: Option<&Grouping>,
+    ) -> Value {
         let column = |f: &dyn Fn(usize) -> Value| -> Vec<Value> { self.rows.iter().map(|r| f(*r as usize)).collect() };
-        let mut columns = json!({ "file": column(&|r| elided(&contents.files[r].file).into()) });
-        if let Some(labels) = &contents.labels {
+        let mut columns = json!({ "file": column(&|r| elided(file(r)).into()) });
+        if let Some(labels) = labels {
             columns["label"] = column(&|r| labels.of[r].into()).into();
         }
-        if let Some(g) = &contents.grouping {
+        if let Some(g) = grouping {
             columns["cluster"] = column(&|r| g.cluster[r].into()).into();
             columns["status"] = column(&|r| (g.status[r] as u8).into()).into();
             columns["distance"] = column(&|r| rounded(g.distance[r], 3)).into();
@@ -219,7 +234,7 @@ fn selected(features: &Features, rows: &[usize]) -> Features {
 /// Where every image lies in the plane, in steps of 1/65535 of its extent.
 fn map(features: &Features, most: usize, pool: &mut Pool, on_step: &mut dyn FnMut(usize)) -> Result<Value> {
     let rows: Vec<usize> = evenly(features.rows, most).collect();
-    let places = tsne(&selected(features, &rows), &Tsne::default(), &mut |done| {
+    let places = tsne(&selected(features, &rows).normalised(), &Tsne::default(), &mut |done| {
         on_step(done);
         Ok(())
     })?;
@@ -262,7 +277,7 @@ fn heat(run: &RunFolder, images: &Images, pool: &mut Pool, budget: usize) -> Res
         return Err(Error::file("heat.npz does not fit the run", "make it again"));
     }
     let shown: Vec<(u32, &[f32])> = rows.iter().copied().zip(heat.chunks(side * side)).take(HEAT_MAPS).collect();
-    let pictures = sprites::heat_maps(images, &shown, side, HEAT_SIDE, budget);
+    let pictures = sprites::heat_maps(images, &shown, side, HEAT_SIDE, budget)?;
     let image: Vec<u32> = shown.iter().map(|(row, _)| pool.add(*row)).collect();
     Ok(Some(json!({ "image": image, "pictures": pictures })))
 }

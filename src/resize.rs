@@ -182,13 +182,17 @@ pub fn fitted(image: &Image, short: usize) -> (usize, usize) {
     if w <= h { (short, short * h / w) } else { (short * w / h, short) }
 }
 
+/// Width and height of `image` after [`shrink`].
+pub fn shrunk(image: &Image, short_side: usize) -> (usize, usize) {
+    if image.width.min(image.height) <= short_side { (image.width, image.height) } else { fitted(image, short_side) }
+}
+
 /// `image` with a short side of at most `short_side`, its aspect kept; returned as it is when it is no larger.
 pub fn shrink(image: Image, short_side: usize) -> Image {
-    if image.width.min(image.height) <= short_side {
-        return image;
+    match shrunk(&image, short_side) {
+        size if size == (image.width, image.height) => image,
+        (width, height) => resize(&image, width, height),
     }
-    let (width, height) = fitted(&image, short_side);
-    resize(&image, width, height)
 }
 
 #[cfg(test)]

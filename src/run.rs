@@ -11,6 +11,7 @@
 //! init.safetensors       the weights it began with, where they came from elsewhere
 //! files.csv              id, file and label of every row
 //! bad_files.csv          files that could not be used
+//! stamps.csv             size and time of change of every file that was read
 //! clusters.csv           the final clusters
 //! embeddings.npy         the final embeddings, in the order of files.csv
 //! heat.npz               where the network looks in a few images: their rows, the maps' side, the maps
@@ -26,6 +27,7 @@ mod contents;
 mod events;
 mod lock;
 mod record;
+mod stamps;
 mod warning;
 
 pub use checkpoints::Restored;
@@ -81,6 +83,7 @@ const OURS: &[&str] = &[
     "model-best.safetensors",
     "files.csv",
     "bad_files.csv",
+    "stamps.csv",
     "clusters.csv",
     "embeddings.npy",
     "heat.npz",
@@ -92,7 +95,7 @@ const OURS: &[&str] = &[
 ];
 
 /// What made a run, written beside its settings.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Version of this program.
     pub version: String,
@@ -292,7 +295,7 @@ impl RunFolder {
         }
     }
 
-    /// Writes `files.csv` and, where there is any, `bad_files.csv`.
+    /// Writes `files.csv`, `stamps.csv` and, where there is any, `bad_files.csv`.
     pub fn write_files(&self, data: &Dataset) -> Result<()> {
         let images = &data.train.images;
         let label = |row: usize| match &data.train.labels {
@@ -306,6 +309,7 @@ impl RunFolder {
             }
             Ok(())
         })?;
+        self.write_stamps(data)?;
         if data.bad.is_empty() {
             return Ok(());
         }
@@ -394,8 +398,9 @@ fn is_empty_beginning(kind: &Kind, path: &Path) -> bool {
 /// Refuses to go on with other settings than the run began with, naming each.
 pub fn refuse_changes(before: &Config, now: &Config) -> Result<()> {
     let (old, new) = (before.entries(), now.entries());
-    // How often to save changes no bit of the result.
-    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && a.0 != "run.save_minutes");
+    // How often to save, and where images are held, changes no bit of the result.
+    let free = ["run.save_minutes", "data.cache", "data.strict"];
+    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && !free.contains(&a.0.as_str()));
     let changed: Vec<String> = differ.map(|(a, b)| format!("{} is {}, not {}", a.0, a.1, b.1)).collect();
     if changed.is_empty() {
         return Ok(());

@@ -7,7 +7,7 @@ use crate::config::{Config, LrSchedule, System};
 use crate::error::{Error, Result};
 
 /// Share of the greatest vote from which a filtered sample is pulled back: 3.0 of 4.859263 at n = 15, alpha = 0.8.
-const PULL_BACK: f64 = 0.617378;
+pub const PULL_BACK: f64 = 0.617378;
 
 /// The plan of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -200,7 +200,7 @@ pub fn eq1(samples: usize, floor: usize, epoch: u32, epochs: u32) -> usize {
 }
 
 /// The vote when all n past clusterings agree: `sum_{k=0..n} alpha^k`.
-fn greatest_vote(alpha: f64, n: usize) -> f64 {
+pub fn greatest_vote(alpha: f64, n: usize) -> f64 {
     (0..=n).map(|k| alpha.powi(k as i32)).sum()
 }
 

@@ -1,11 +1,13 @@
 //! The loop (Algorithm 1), and what surrounds it: checkpoints, probes, records, and the end.
 
 mod checkpoints;
+mod forecast;
 mod foreign;
 mod observer;
 pub mod setup;
 mod state;
 
+pub use forecast::{Ahead, Forecast, forecast};
 pub use foreign::{beginning, recognised, told};
 pub use observer::{Live, Observer, Phase, Silent};
 pub use setup::{ModelCard, Setup};
@@ -148,7 +150,8 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
     setup.observer.phase(Phase::Training, batches.iter().map(Vec::len).sum());
     setup.observer.advance(state.progress.sums.samples);
     let mut started = Instant::now();
-    for (draws, batch) in setup.loader.stream(Part::Train, left, looks) {
+    for made in setup.loader.stream(Part::Train, left, looks) {
+        let (draws, batch) = made?;
         let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
         let dropout = DropoutKey {
             key: Key { purpose: Purpose::Dropout, ..random },

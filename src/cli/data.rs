@@ -1,19 +1,23 @@
 //! `pcp data`.
 
-use super::progress::bar;
+use super::progress::{bar, byte_bar};
 use super::table;
 use crate::data::derive::{self, Derived};
+use crate::data::fetch::{Archive, Outcome, Patience};
 use crate::data::{self, Load, Source};
 use crate::detect::shapes;
 use crate::error::{Error, Result};
 use crate::work::Stop;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
 #[derive(Subcommand)]
 pub enum Verb {
     /// Say what is there, how many, and what is broken
     Check(Check),
+    /// Download CIFAR-10 or CIFAR-100
+    Fetch(Fetch),
     /// Make the paper's ImageNet-100 out of ImageNet, by links
     In100(In100),
     /// Make training and test folders out of CUB-200-2011, by links
@@ -29,12 +33,37 @@ Examples:
   pcp data check cifar10 --data-dir DATA
   pcp data check bundled --json")]
 pub struct Check {
-    /// A folder of images, cifar10, cifar100 or bundled
+    /// A folder of images or of idx files, cifar10, cifar100 or bundled
     data: String,
     /// Where the CIFAR files are
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Fail when a file cannot be read
+    #[arg(long)]
+    strict: bool,
     /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+What was begun is continued. The archive is verified before anything is unpacked. Without a network, put the archive
+(cifar-10-binary.tar.gz or cifar-100-binary.tar.gz) into DIR: it is then verified and unpacked.
+
+Examples:
+  pcp data fetch cifar10 --data-dir DATA
+  pcp data fetch cifar100 --data-dir DATA --from http://mirror.example.org/cifar-100-binary.tar.gz")]
+pub struct Fetch {
+    /// cifar10 or cifar100
+    data: String,
+    /// The folder to put it in
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Another address of the archive [default: that of the official page]; its checksum must be the official one
+    #[arg(long, value_name = "URL")]
+    from: Option<String>,
+    /// Print what was done as JSON
     #[arg(long)]
     json: bool,
 }
@@ -104,6 +133,7 @@ struct Made {
 pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
     match verb {
         Verb::Check(args) => check(args, stop),
+        Verb::Fetch(args) => fetch(args, stop),
         Verb::Shapes(args) => {
             let Shapes { out, train, test, side, seed } = args;
             shapes::write(&out, &shapes::Request { train, test, side, seed }, stop)?;
@@ -141,6 +171,63 @@ impl Made {
     }
 }
 
+fn fetch(args: Fetch, stop: &Stop) -> Result<()> {
+    let archive = Archive::named(&args.data)?;
+    let archive = Archive { url: args.from.unwrap_or(archive.url), ..archive };
+    let (title, folder) = (archive.title, args.data_dir.join(archive.folder));
+    let outcome = bring(archive, &args.data_dir, args.json, stop)?;
+    let done = match outcome {
+        Outcome::AlreadyThere => "already there",
+        Outcome::Unpacked => "unpacked",
+        Outcome::Fetched => "fetched",
+    };
+    if args.json {
+        return super::print_json(&serde_json::json!({ "data": args.data, "folder": folder, "done": done }));
+    }
+    super::print(&format!("{title} is in {} ({done})", folder.display()))
+}
+
+/// Fetches with a bar; a stop ends it at once, and what came is kept.
+fn bring(archive: Archive, data_dir: &Path, quiet: bool, stop: &Stop) -> Result<Outcome> {
+    let bar = byte_bar("fetching", quiet);
+    let (shown, heard, data_dir) = (bar.clone(), stop.clone(), data_dir.to_path_buf());
+    let outcome = stop.run(move || {
+        archive.fetch(&data_dir, Patience::default(), &heard, &|done, total| {
+            total.iter().for_each(|total| shown.set_length(*total));
+            shown.set_position(done);
+        })
+    });
+    bar.finish_and_clear();
+    outcome?
+}
+
+/// Asks whether to fetch the files that `source` lacks in `data_dir`, where there is someone to answer; tells whether they
+/// were fetched.
+pub(super) fn offer(source: &Source, data_dir: &Path, quiet: bool, stop: &Stop) -> Result<bool> {
+    let archive = match source {
+        Source::Cifar10 | Source::Cifar100 => Archive::named(&source.to_string())?,
+        _ => return Ok(false),
+    };
+    let someone = !quiet && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if data_dir.as_os_str().is_empty() || archive.is_there(data_dir) || !someone {
+        return Ok(false);
+    }
+    let question = format!("{} is not in {}. Fetch it from {}? [Y/n] ", archive.title, data_dir.display(), archive.url);
+    if !agrees(&question, &mut std::io::stdin().lock()) {
+        return Ok(false);
+    }
+    bring(archive, data_dir, quiet, stop)?;
+    Ok(true)
+}
+
+/// Asks, and takes an empty line for a yes.
+fn agrees(question: &str, answers: &mut dyn std::io::BufRead) -> bool {
+    eprint!("{question}");
+    let mut answer = String::new();
+    let heard = answers.read_line(&mut answer).is_ok_and(|n| n > 0);
+    heard && matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes")
+}
+
 fn check(args: Check, stop: &Stop) -> Result<()> {
     let load = Load { data_dir: args.data_dir, ..Load::new(Source::parse(&args.data)?) };
     let bar = bar("checking", args.json);
@@ -159,6 +246,12 @@ fn check(args: Check, stop: &Stop) -> Result<()> {
         let broken = check.bad.iter().map(|bad| format!("  broken: {}: {}\n", bad.name, bad.reason));
         let text = table::columns(&rows(&check)) + &broken.collect::<String>();
         super::print(text.trim_end())?;
+    }
+    if args.strict && !check.bad.is_empty() {
+        return Err(Error::data(
+            format!("{} of the files in {} cannot be read", check.bad.len(), args.data),
+            "mend or remove them",
+        ));
     }
     match check.train {
         0 | 1 => Err(Error::data(
@@ -191,4 +284,22 @@ fn rows(check: &data::Check) -> Vec<(String, String)> {
     rows.push(("other files".into(), check.ignored.to_string()));
     rows.push(("broken files".into(), check.bad.len().to_string()));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_is_a_yes() {
+        for (answer, yes) in
+            [("\n", true), ("y\n", true), ("YES\n", true), ("n\n", false), ("", false), ("what\n", false)]
+        {
+            assert_eq!(agrees("", &mut answer.as_bytes()), yes, "{answer:?}");
+        }
+        let (nowhere, stop) = (Path::new(""), Stop::default());
+        assert!(!offer(&Source::Cifar10, nowhere, false, &stop).unwrap(), "there is no folder to put it in");
+        assert!(!offer(&Source::Bundled, Path::new("x"), false, &stop).unwrap());
+        assert!(!offer(&Source::Cifar10, Path::new("x"), true, &stop).unwrap(), "nobody is asked");
+    }
 }

@@ -195,6 +195,13 @@ pub fn bar(what: &str, quiet: bool) -> ProgressBar {
     bar
 }
 
+/// A bar for a download.
+pub fn byte_bar(what: &str, quiet: bool) -> ProgressBar {
+    let bar = bar(what, quiet);
+    bar.set_style(style("{prefix:>14} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} to go"));
+    bar
+}
+
 /// Reads the images that `config` names, with a bar; a stop ends it at once, since there is nothing to save yet.
 pub fn read_images(config: &Config, quiet: bool, stop: &Stop) -> Result<Dataset> {
     let bar = bar("reading", quiet);

@@ -305,6 +305,7 @@ impl Session {
         // Images that are no longer there are no reason to run again what is finished.
         let source = match Source::parse(word) {
             Ok(Source::Folder(path)) => Source::Folder(path.canonicalize().unwrap_or(path)),
+            Ok(Source::Idx(path)) => Source::Idx(path.canonicalize().unwrap_or(path)),
             other => other.unwrap_or_else(|_| Source::Folder(word.into())),
         };
         train::asked(&self.parsed(job, "--out")?, &source).map(|(_, config)| config)

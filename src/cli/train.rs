@@ -1,14 +1,15 @@
 //! `pcp train`.
 
+use super::data::offer;
 use super::progress::{self, Progress};
 use super::{report as pages, table};
 use crate::backbone::Network;
 use crate::config::{Config, DATA_PRESETS, Layer, System, preset};
 use crate::data::{self, Source};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, listed};
 use crate::run::{About, RunFolder, RunResult, refuse_changes};
 use crate::schedule::Schedule;
-use crate::train::{Observer, Setup, State, setup, told, train};
+use crate::train::{Observer, Setup, Silent, State, forecast, setup, told, train};
 use crate::work::Stop;
 use clap::Parser;
 use std::path::{Path, PathBuf};
@@ -28,13 +29,14 @@ Examples:
   pcp train cifar10 --data-dir DATA --limit 10000 --width 16 --epochs 40 --clusters 200
   pcp train PHOTOS/ --preset moco --set moco.queue=4096      another system, any setting
   pcp train --resume runs/photos                             go on where it was stopped
+  pcp train PHOTOS/ --dry-run                                what would it take?
 
 Systems (--preset): pcp (default), pcp-nowarm, pcp-paper, pcp-release, pc, pc-cpr, dc, ir, is, and, and-oneoff, la,
-deepcluster, moco, moco2, supervised, random. Data: bundled, folder, cifar10, cifar100, in100, cub200.
+deepcluster, moco, moco2, supervised, random. Data: bundled, folder, idx, cifar10, cifar100, in100, cub200.
 Every setting and its value is in the run folder's config.toml."
 )]
 pub struct Args {
-    /// What to train on: a folder of images, cifar10, cifar100 or bundled
+    /// What to train on: a folder of images or of idx files, cifar10, cifar100 or bundled
     data: Option<String>,
     /// Where the CIFAR files are
     #[arg(long, value_name = "DIR")]
@@ -87,6 +89,12 @@ pub struct Args {
     /// Train on N images only: the first, or, of a folder, the first of every class folder in turn
     #[arg(long, value_name = "N")]
     limit: Option<i64>,
+    /// Where decoded images are held: auto (in memory, when they fit), memory, or none (decoded again whenever needed)
+    #[arg(long, value_name = "auto|memory|none")]
+    cache: Option<String>,
+    /// Refuse files that cannot be read, instead of passing over them
+    #[arg(long)]
+    strict: bool,
     /// Epochs between kNN probes
     #[arg(long, value_name = "N")]
     eval_every: Option<i64>,
@@ -99,6 +107,9 @@ pub struct Args {
     /// Begin anew in a run folder that exists, removing the old run's files
     #[arg(long)]
     overwrite: bool,
+    /// Try a few steps, say what the run will take (memory, disk, time, clusters over the epochs), and write nothing
+    #[arg(long, conflicts_with_all = ["resume", "overwrite", "out"])]
+    dry_run: bool,
     /// Write no report.html at the end
     #[arg(long)]
     no_report: bool,
@@ -128,6 +139,8 @@ impl Args {
         integer("--snapshots", "run.snapshots", self.snapshots);
         layers.extend(self.gamma.map(|v| Layer::flag("--gamma", "purify.gamma", v)));
         layers.extend(self.save_minutes.map(|v| Layer::flag("--save-minutes", "run.save_minutes", v)));
+        layers.extend(self.cache.as_ref().map(|v| Layer::flag("--cache", "data.cache", v.as_str())));
+        layers.extend(self.strict.then(|| Layer::flag("--strict", "data.strict", true)));
         layers.extend(self.arch.as_ref().map(|v| Layer::flag("--arch", "network.arch", v.as_str())));
         if let Some(clusters) = &self.clusters {
             let value = clusters.parse::<i64>().map(toml::Value::from).unwrap_or_else(|_| clusters.as_str().into());
@@ -151,6 +164,9 @@ impl Args {
 
 pub fn run(args: Args, stop: &Stop) -> Result<()> {
     super::use_threads(args.threads)?;
+    if args.dry_run {
+        return dry_run(&args, stop);
+    }
     let (run, result) = execute(&args, command(std::env::args().skip(1)), stop)?;
     report(&args, &run, &result)
 }
@@ -212,6 +228,7 @@ pub(super) fn absolute(path: &Path) -> PathBuf {
 fn lasting(source: Source) -> Source {
     match source {
         Source::Folder(path) => Source::Folder(absolute(&path)),
+        Source::Idx(path) => Source::Idx(absolute(&path)),
         other => other,
     }
 }
@@ -225,6 +242,7 @@ pub(super) fn asked(args: &Args, source: &Source) -> Result<(Vec<String>, Config
         Source::Cifar10 => "cifar10",
         Source::Cifar100 => "cifar100",
         Source::Folder(_) => "folder",
+        Source::Idx(_) => "idx",
     };
     // A named data preset takes the place of the one that the data implies.
     let named = args.preset.iter().any(|p| DATA_PRESETS.contains(&p.as_str()));
@@ -238,7 +256,27 @@ pub(super) fn asked(args: &Args, source: &Source) -> Result<(Vec<String>, Config
     Ok((names, Config::from_layers(&layers)?))
 }
 
-fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
+/// Says what a run would take.
+fn dry_run(args: &Args, stop: &Stop) -> Result<()> {
+    let (_, config, dataset) = read(args, stop)?;
+    // A place for what the trial needs to be, which goes with it.
+    let place = std::env::temp_dir().join(format!("pcp-dry-run-{}", std::process::id()));
+    let outcome = (|| {
+        let run = RunFolder::create(&place, false)?;
+        let about = About { presets: args.preset.clone(), ..About::default() };
+        let schedule = Schedule::new(&config, dataset.train.images.len())?;
+        let progress = Progress::new(args.quiet || args.json, &schedule, dataset.train.images.len(), &run);
+        let setup = Setup::new(config, dataset, run, about, stop.clone(), Arc::new(Silent))?;
+        plan(&setup, &progress);
+        forecast(&setup)
+    })();
+    let _ = std::fs::remove_dir_all(&place);
+    let found = outcome?;
+    if args.json { super::print_json(&found) } else { super::print(table::forecast(&found).trim_end()) }
+}
+
+/// Presets, resolved settings and images of a new run.
+fn read(args: &Args, stop: &Stop) -> Result<(Vec<String>, Config, data::Dataset)> {
     let source = lasting(Source::parse(args.data.as_deref().unwrap_or("bundled"))?);
     let (names, config) = asked(args, &source)?;
     if !config.data.dir.is_empty() && !matches!(source, Source::Cifar10 | Source::Cifar100) {
@@ -250,7 +288,12 @@ fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
             RunFolder::create(out, false)?;
         }
     }
-    let dataset = progress::read_images(&config, args.quiet, stop)?;
+    let dataset = match progress::read_images(&config, args.quiet, stop) {
+        Err(e) if e.kind == Kind::Data && offer(&source, Path::new(&config.data.dir), args.quiet, stop)? => {
+            progress::read_images(&config, args.quiet, stop)?
+        }
+        read => read?,
+    };
     let config = setup::resolve(config, &dataset)?;
     if !config.train.init_from.is_empty() {
         // Refuse before anything is written.
@@ -260,6 +303,11 @@ fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
             eprintln!("begins with {}: {}", config.train.init_from, told(&left));
         }
     }
+    Ok((names, config, dataset))
+}
+
+fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
+    let (names, config, dataset) = read(args, stop)?;
     let about = about(&dataset, names, command);
     let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
@@ -296,9 +344,15 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
         ),
         _ => e,
     })?;
+    let replaced = run.changed_files(&dataset);
     if dataset.fingerprint() != about.fingerprint {
+        let named = match replaced.as_slice() {
+            [] => String::new(),
+            few @ [_, ..] if few.len() <= 3 => format!(": {}", listed(few)),
+            many => format!(": {} and {} more", listed(&many[..3]), many.len() - 3),
+        };
         return Err(Error::data(
-            format!("the images of {} are not those that {} began with", config.data.source, path.display()),
+            format!("the images of {} are not those that {} began with{named}", config.data.source, path.display()),
             "bring the images back as they were, or start another run",
         ));
     }
@@ -308,6 +362,10 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
     setup.warn_of_origin(VERSION, REVISION, &super::bench::cpu());
     let state = setup.restore()?;
     let p = &state.progress;
+    if !replaced.is_empty() {
+        let n = replaced.len();
+        progress.say(&format!("{n} files have another size or time than when the run began, but the same pixels"));
+    }
     progress.say(&format!("going on {}", p.place(setup.plan.config.train.rounds)));
     progress.resumed_at(p.metrics_lines as u32);
     Ok(Some((setup, state, progress)))
@@ -326,6 +384,7 @@ fn prepare(
     let observer: Arc<dyn Observer> = progress.clone();
     let setup = Setup::new(config, dataset, run, about, stop.clone(), observer)?;
     plan(&setup, &progress);
+    progress.say(&format!("folder    {}", setup.run.path().display()));
     setup.warn_beforehand();
     Ok((setup, progress))
 }
@@ -358,15 +417,19 @@ fn plan(setup: &Setup, progress: &Progress) {
         config.train.seed
     ));
     let memory = setup.memory();
+    let decoded = data.train.images.decoded_bytes() + data.test.as_ref().map_or(0, |t| t.images.decoded_bytes());
+    let images = match data.train.images.held() {
+        true => format!("images {}", table::bytes(memory[0])),
+        false => format!("images none ({} decoded, ahead of every step)", table::bytes(decoded as f64)),
+    };
     progress.say(&format!(
-        "memory    about {}: images {}, bank and features {}, network and a step {}; {} threads",
+        "memory    about {}: {images}, bank and features {} ({} for every image more), network and a step {}; {} threads",
         table::bytes(memory.iter().sum()),
-        table::bytes(memory[0]),
         table::bytes(memory[1]),
+        table::bytes(setup.memory_per_image()),
         table::bytes(memory[2]),
         rayon::current_num_threads()
     ));
-    progress.say(&format!("folder    {}", setup.run.path().display()));
 }
 
 fn about(dataset: &data::Dataset, presets: Vec<String>, command: String) -> About {

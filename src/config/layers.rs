@@ -26,6 +26,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("random", include_str!("../../presets/random.toml")),
     ("bundled", include_str!("../../presets/bundled.toml")),
     ("folder", include_str!("../../presets/folder.toml")),
+    ("idx", include_str!("../../presets/idx.toml")),
     ("cifar10", include_str!("../../presets/cifar10.toml")),
     ("cifar100", include_str!("../../presets/cifar100.toml")),
     ("in100", include_str!("../../presets/in100.toml")),
@@ -33,7 +34,7 @@ pub const PRESETS: &[(&str, &str)] = &[
 ];
 
 /// Presets that describe a data set: naming one takes the place of the one that the data implies.
-pub const DATA_PRESETS: &[&str] = &["bundled", "folder", "cifar10", "cifar100", "in100", "cub200"];
+pub const DATA_PRESETS: &[&str] = &["bundled", "folder", "idx", "cifar10", "cifar100", "in100", "cub200"];
 
 /// A partial config and where it came from, for errors.
 #[derive(Clone, Debug)]

@@ -90,6 +90,22 @@ pub struct Data {
     pub mean: Auto<[f64; 3]>,
     /// Channel standard deviations. Auto: those of the training images.
     pub std: Auto<[f64; 3]>,
+    /// Where decoded images are held.
+    pub cache: Cache,
+    /// Whether a file that cannot be read is refused, instead of passed over.
+    pub strict: bool,
+}
+
+/// Where decoded images are held; no bit of a result depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// In memory, when they take no more than half of what is free; else nowhere.
+    Auto,
+    /// In memory.
+    Memory,
+    /// Nowhere: they are decoded again whenever they are needed, ahead of the trainer.
+    None,
 }
 
 impl Default for Data {
@@ -104,6 +120,8 @@ impl Default for Data {
             labels: true,
             mean: Auto::AUTO,
             std: Auto::AUTO,
+            cache: Cache::Auto,
+            strict: false,
         }
     }
 }

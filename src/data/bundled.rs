@@ -9,7 +9,8 @@ use zip::ZipArchive;
 use zip::result::ZipResult;
 
 use super::Load;
-use super::folder::{Listing, Origin, Plan};
+use super::folder::{Listing, Plan};
+use super::origin::Origin;
 use crate::error::Result;
 
 static ARCHIVE: &[u8] = include_bytes!("../../assets/groceries.zip");
@@ -31,7 +32,7 @@ fn listing(archive: &[u8]) -> ZipResult<Listing> {
         if let Some(end) = key.iter().position(|b| *b == b'/') {
             listing.folders.insert(key[..end].to_vec());
         }
-        listing.images.insert(key, Origin::Bytes(bytes));
+        listing.images.insert(key, Origin::Bytes(bytes.into()));
     }
     Ok(listing)
 }
@@ -53,7 +54,7 @@ mod tests {
         assert_eq!((train_labels.of.len(), test_labels.of.len()), (1094, 299));
         assert_eq!(data.train.images.names()[0], "train/Anjou/000.jpg");
         for r in 0..1094 {
-            let image = data.train.images.sample(r).image;
+            let image = data.train.images.sample(r).unwrap().image;
             assert_eq!(image.width.min(image.height), 64);
             assert!(image.width.max(image.height) <= 86);
         }
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(data.test.unwrap().images.len(), 299);
         let of = data.train.labels.unwrap().of;
         assert_eq!(of, (0..28).map(|i| i / 2).collect::<Vec<_>>());
-        assert_eq!(data.train.images.sample(0).image.width, 32);
+        assert_eq!(data.train.images.sample(0).unwrap().image.width, 32);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{BadFile, Dataset, Load, Source, Tick, bundled, cifar, folder};
+use super::{BadFile, Dataset, Load, Source, Tick, bundled, cifar, folder, idx};
 use crate::error::Result;
 
 /// What a data set holds, and what is broken.
@@ -80,16 +80,18 @@ impl Check {
         self.bytes += bytes as u64;
     }
 
-    pub(super) fn of(dataset: &Dataset) -> Self {
+    pub(super) fn of(dataset: &Dataset) -> Result<Self> {
         let classes = dataset.train.labels.as_ref().map(|labels| labels.classes.as_slice());
         let mut check = Check::new(dataset.name.clone(), classes, dataset.test.is_some());
         for (test, split) in [(false, Some(&dataset.train)), (true, dataset.test.as_ref())] {
-            for (r, image) in split.iter().flat_map(|s| s.images.images.iter().enumerate()) {
-                let class = split.and_then(|s| s.labels.as_ref()).map(|labels| labels.of[r]);
+            let Some(split) = split else { continue };
+            for r in 0..split.images.len() {
+                let image = split.images.sample(r)?.image;
+                let class = split.labels.as_ref().map(|labels| labels.of[r]);
                 check.count(test, class, Size { width: image.width, height: image.height }, image.pixels.len());
             }
         }
-        check
+        Ok(check)
     }
 }
 
@@ -98,8 +100,9 @@ pub fn check(load: &Load, tick: Tick) -> Result<Check> {
     load.validate()?;
     match &load.source {
         Source::Bundled => Ok(bundled::plan(load)?.check(load, tick)),
-        Source::Cifar10 => Ok(Check::of(&cifar::CIFAR10.read(load, tick)?)),
-        Source::Cifar100 => Ok(Check::of(&cifar::CIFAR100.read(load, tick)?)),
+        Source::Cifar10 => Check::of(&cifar::CIFAR10.read(load, tick)?),
+        Source::Cifar100 => Check::of(&cifar::CIFAR100.read(load, tick)?),
+        Source::Idx(path) => Check::of(&idx::read(path, load, tick)?),
         Source::Folder(path) => Ok(folder::plan(path, load)?.check(load, tick)),
     }
 }

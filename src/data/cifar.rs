@@ -2,14 +2,21 @@
 //! and 32 x 32 pixels, plane by plane.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Dataset, Image, Labels, Load, Split, Tick};
+#[cfg(feature = "fetch")]
+use super::fetch::Archive;
+use super::images::{Row, Seen};
+use super::origin::{FileStamp, Layout, Origin, Records, Stamp};
+use super::room::Room;
+use super::{Dataset, Images, Labels, Load, Split, Tick};
 use crate::error::{Error, Result, listed};
 
+const PAGE: &str = "https://www.cs.toronto.edu/~kriz/cifar.html";
 const SIDE: usize = 32;
-const PLANE: usize = SIDE * SIDE;
+const LAYOUT: Layout = Layout::Planes { side: SIDE };
 
 /// What a release consists of.
 #[derive(Clone, Copy)]
@@ -19,6 +26,8 @@ pub(super) struct Release {
     /// The folder its archive unpacks to.
     folder: &'static str,
     archive: &'static str,
+    /// The archive's MD5, as its page has it.
+    md5: &'static str,
     train: &'static [&'static str],
     test: &'static str,
     /// Records in each training file, and in the test file.
@@ -37,6 +46,7 @@ pub(super) static CIFAR10: Release = Release {
     title: "CIFAR-10",
     folder: "cifar-10-batches-bin",
     archive: "cifar-10-binary.tar.gz",
+    md5: "c32a1d4ab5d03f1284b67883e8d87530",
     train: &["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"],
     test: "test_batch",
     train_records: 10_000,
@@ -52,6 +62,7 @@ pub(super) static CIFAR100: Release = Release {
     title: "CIFAR-100",
     folder: "cifar-100-binary",
     archive: "cifar-100-binary.tar.gz",
+    md5: "03b5dce01913d631647c71ecec9e9cb8",
     train: &["train"],
     test: "test",
     train_records: 50_000,
@@ -83,22 +94,30 @@ impl Release {
         let train_files = &self.train[..wanted.div_ceil(self.train_records)];
         let dir = self.find(load, train_files)?;
         let classes = self.class_names(&dir);
-        let split = || Split {
-            labels: load.labels.then(|| Labels { classes: classes.clone(), of: Vec::new() }),
-            ..Split::default()
-        };
-        let (mut train, mut test) = (split(), split());
+        let room = Room::new(load.cache);
+        let (mut train, mut test, mut stamps) = (Gathered::default(), Gathered::default(), Vec::new());
         let total = wanted + self.test_records;
         tick(0, total);
         for file in train_files {
-            let first = train.images.len();
+            let first = train.rows.len();
             let rows = self.train_records.min(wanted - first);
-            self.append(&mut train, &dir, file, self.train_records, first as u64, rows)?;
-            tick(train.images.len(), total);
+            stamps.extend(self.append(&mut train, &dir, file, (self.train_records, first as u64, rows), &room)?);
+            tick(train.rows.len(), total);
         }
-        self.append(&mut test, &dir, self.test, self.test_records, all as u64, self.test_records)?;
+        let all_of_it = (self.test_records, all as u64, self.test_records);
+        stamps.extend(self.append(&mut test, &dir, self.test, all_of_it, &room)?);
         tick(total, total);
-        Ok(Dataset { name: self.name.into(), train, test: Some(test), ..Dataset::default() })
+        let split = |gathered: Gathered| Split {
+            images: Images::of(gathered.rows, &room, None),
+            labels: load.labels.then(|| Labels { classes: classes.clone(), of: gathered.labels }),
+        };
+        Ok(Dataset {
+            name: self.name.into(),
+            train: split(train),
+            test: Some(split(test)),
+            stamps,
+            ..Dataset::default()
+        })
     }
 
     /// The folder with the files: the given one, or the one the archive unpacks to within it.
@@ -123,7 +142,23 @@ impl Release {
     }
 
     fn remedy(&self) -> String {
-        format!("unpack {} from https://www.cs.toronto.edu/~kriz/cifar.html", self.archive)
+        format!("`pcp data fetch {} --data-dir DIR` gets it; or unpack {} from {PAGE}", self.name, self.archive)
+    }
+
+    /// Where the release can be had.
+    #[cfg(feature = "fetch")]
+    pub(super) fn archive(&self) -> Archive {
+        let size = |records: usize| (records * (self.labels.len() + LAYOUT.bytes())) as u64;
+        let train = self.train.iter().map(|file| (format!("{file}.bin"), size(self.train_records)));
+        Archive {
+            title: self.title,
+            url: format!("https://www.cs.toronto.edu/~kriz/{}", self.archive),
+            page: PAGE,
+            file: self.archive,
+            md5: self.md5.into(),
+            folder: self.folder,
+            needed: train.chain([(format!("{}.bin", self.test), size(self.test_records))]).collect(),
+        }
     }
 
     /// The class names of the release's own list when it is there and whole; they are the built-in ones.
@@ -138,61 +173,71 @@ impl Release {
     /// Checks all of a file that should hold `records`, and appends the first `rows`, with ids from `first_id` on.
     fn append(
         &self,
-        split: &mut Split,
+        gathered: &mut Gathered,
         dir: &Path,
         file: &str,
-        records: usize,
-        first_id: u64,
-        rows: usize,
-    ) -> Result<()> {
+        (records, first_id, rows): (usize, u64, usize),
+        room: &Room,
+    ) -> Result<Option<FileStamp>> {
         let path = dir.join(format!("{file}.bin"));
         let damaged = |what: String| {
             Error::data(format!("{} {what}", path.display()), format!("get it again: {}", self.remedy()))
         };
-        let label_bytes = self.labels.len();
-        let record = label_bytes + 3 * PLANE;
-        // Asked before reading: a file of the wrong kind may be of any size.
-        let found = std::fs::metadata(&path).map_err(|error| Error::io("read", &path, &error))?.len();
-        let expected = (records * record) as u64;
+        let length = self.labels.len() + LAYOUT.bytes();
+        let expected = (records * length) as u64;
         let wrong_size = |found: u64| {
             let part = if found < expected { "truncated" } else { "too long" };
-            damaged(format!("is {part}: {found} bytes instead of {expected} ({records} records of {record} bytes)"))
+            damaged(format!("is {part}: {found} bytes instead of {expected} ({records} records of {length} bytes)"))
         };
-        if found != expected {
-            return Err(wrong_size(found));
+        // Asked before reading: a file of the wrong kind may be of any size.
+        let stamp = Stamp::of(&path).map_err(|error| Error::io("read", &path, &error))?;
+        if stamp.size != expected {
+            return Err(wrong_size(stamp.size));
         }
         let bytes = std::fs::read(&path).map_err(|error| Error::io("read", &path, &error))?;
         if bytes.len() as u64 != expected {
             return Err(wrong_size(bytes.len() as u64));
         }
-        for (r, record) in bytes.chunks_exact(record).enumerate() {
-            for (&label, &values) in record.iter().zip(self.labels) {
-                if usize::from(label) >= values {
-                    return Err(damaged(format!("is damaged: record {r} has label {label}, beyond {}", values - 1)));
-                }
-            }
-        }
-        let images: Vec<Image> =
-            bytes.par_chunks_exact(record).take(rows).map(|record| image(&record[label_bytes..])).collect();
-        for (r, image) in images.into_iter().enumerate() {
-            split.images.push(first_id + r as u64, format!("{file}/{r:05}"), image);
-        }
-        if let Some(labels) = &mut split.labels {
-            labels.of.extend(bytes.chunks_exact(record).take(rows).map(|record| u32::from(record[label_bytes - 1])));
-        }
-        Ok(())
+        gathered.labels.extend(classes(&bytes, self.labels).map_err(damaged)?.into_iter().take(rows));
+        let origin =
+            Records { path, stamp: Some(stamp), held: None, header: 0, labels: self.labels.len(), layout: LAYOUT };
+        let origin = Arc::new(origin);
+        let row = |(r, record): (usize, &[u8])| {
+            let (id, name) = (first_id + r as u64, format!("{file}/{r:05}"));
+            let seen = Seen::new(id, &name, LAYOUT.image(&record[self.labels.len()..]), room);
+            Row { id, name, origin: Origin::Record(origin.clone(), r), seen }
+        };
+        gathered.rows.par_extend(bytes.par_chunks_exact(length).take(rows).enumerate().map(row));
+        Ok(Some(FileStamp { name: format!("{file}.bin"), stamp }))
     }
 }
 
-/// An image from its red, green and blue planes.
-fn image(planes: &[u8]) -> Image {
-    let pixels = (0..PLANE).flat_map(|p| [planes[p], planes[PLANE + p], planes[2 * PLANE + p]]).collect();
-    Image { width: SIDE, height: SIDE, pixels }
+/// What was read of a split.
+#[derive(Default)]
+struct Gathered {
+    rows: Vec<Row>,
+    labels: Vec<u32>,
+}
+
+/// The class of every record in `bytes`: the last of its label bytes, of which each must be below its number of `values`.
+/// What is wrong is named with its record. Bytes after the last whole record are passed over.
+pub fn classes(bytes: &[u8], values: &[usize]) -> std::result::Result<Vec<u32>, String> {
+    let record = |(r, record): (usize, &[u8])| {
+        let wrong = record.iter().zip(values).find(|(label, values)| usize::from(**label) >= **values);
+        match wrong {
+            Some((label, values)) => {
+                Err(format!("is damaged: record {r} has label {label}, beyond {}", values.saturating_sub(1)))
+            }
+            None => Ok(values.len().checked_sub(1).map_or(0, |last| u32::from(record[last]))),
+        }
+    };
+    bytes.chunks_exact(values.len() + LAYOUT.bytes()).enumerate().map(record).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Cache;
     use crate::data::{Check, Source, load};
     use crate::error::Kind;
     use std::fs;
@@ -210,7 +255,7 @@ mod tests {
     fn records(release: &Release, seed: usize, count: usize) -> Vec<u8> {
         let record = |r: usize| {
             let labels = release.labels.iter().map(move |values| ((seed + r) * 7 % values) as u8);
-            labels.chain((0..3 * PLANE).map(move |i| (i * 31 + r * 17 + seed * 101) as u8))
+            labels.chain((0..3 * SIDE * SIDE).map(move |i| (i * 31 + r * 17 + seed * 101) as u8))
         };
         (0..count).flat_map(record).collect()
     }
@@ -246,13 +291,32 @@ mod tests {
         assert_eq!(labels.of[..6], [0, 7, 4, 1, 7, 4]);
         assert_eq!(labels.classes[9], "truck");
         let raw = &records(&SMALL, 1, 4)[3073 + 1..];
-        let image = train.images.sample(5).image;
+        let image = train.images.sample(5).unwrap().image;
         for (y, x, c) in [(0, 0, 0), (0, 1, 2), (31, 31, 1), (7, 20, 0)] {
             assert_eq!(image.pixels[(y * 32 + x) * 3 + c], raw[c * 1024 + y * 32 + x]);
         }
-        let check = Check::of(&data);
+        let check = Check::of(&data).unwrap();
         assert_eq!((check.train, check.test, check.bytes), (12, Some(2), 14 * 3072));
         assert_eq!(check.classes.unwrap().iter().map(|c| c.train).sum::<usize>(), 12);
+    }
+
+    #[test]
+    fn records_that_are_not_held_are_read_again_and_a_changed_file_shows() {
+        let dir = TempDir::new().unwrap();
+        write(&SMALL, dir.path());
+        let held = read(&SMALL, &Load { cache: Cache::Memory, ..from(dir.path()) }).unwrap();
+        let left = read(&SMALL, &Load { cache: Cache::None, ..from(dir.path()) }).unwrap();
+        assert!(held.train.images.held() && !left.train.images.held());
+        assert_eq!((left.train.images.bytes(), left.train.images.decoded_bytes()), (0, 12 * 3072));
+        assert_eq!((held.fingerprint(), held.mean_std()), (left.fingerprint(), left.mean_std()));
+        assert_eq!(left.stamps.len(), 4);
+        for r in 0..12 {
+            assert_eq!(left.train.images.sample(r).unwrap().image, held.train.images.sample(r).unwrap().image);
+        }
+        fs::write(dir.path().join("data_batch_2.bin"), "changed").unwrap();
+        let error = left.train.images.sample(5).unwrap_err();
+        assert!(error.message.contains("data_batch_2") && error.message.contains("changed"), "{error}");
+        assert!(left.train.images.sample(0).is_ok());
     }
 
     #[test]

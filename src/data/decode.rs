@@ -1,4 +1,5 @@
-//! From the bytes of a JPEG or PNG file to an [`Image`], or the reason why not. Nothing a file holds makes it panic.
+//! From the bytes of an image file to an [`Image`], or the reason why not. Nothing a file holds makes it panic, or take more
+//! memory than [`MAX_DECODED`] and a few times the file.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -10,8 +11,11 @@ use super::Image;
 /// Why a file is no use.
 pub type Reason = String;
 
+/// What can be read, in words.
+pub const FORMATS: &str = "JPEG, PNG, WebP, BMP, GIF and TIFF";
+
 /// The most memory one decoded image may take: a small file can claim to be a gigantic picture.
-const MAX_DECODED: u64 = 512 << 20;
+pub const MAX_DECODED: u64 = 512 << 20;
 /// The largest file that is read at all.
 const MAX_FILE: u64 = 1 << 30;
 
@@ -32,8 +36,8 @@ pub fn file(path: &Path) -> Result<Image, Reason> {
     bytes(&std::fs::read(path).map_err(cannot)?)
 }
 
-/// Decodes a JPEG or PNG, told apart by content. Turned upright as its EXIF data asks; grey becomes RGB, 16 bits become 8,
-/// and transparency becomes white.
+/// Decodes an image of any of the [`FORMATS`], told apart by content; of a moving one, the first picture. Turned upright as
+/// its EXIF data asks; grey, palettes and CMYK become RGB, 16 bits become 8, and transparency becomes white.
 pub fn bytes(bytes: &[u8]) -> Result<Image, Reason> {
     // Decoders of third parties meet arbitrary bytes here; one that panics must cost one file, not the run.
     std::panic::catch_unwind(|| decode(bytes)).unwrap_or_else(|_| Err("damaged: the decoder gave up on it".into()))
@@ -43,12 +47,13 @@ fn decode(bytes: &[u8]) -> Result<Image, Reason> {
     if bytes.is_empty() {
         return Err("empty file".into());
     }
-    let format = image::guess_format(bytes).map_err(|_| "not an image: neither JPEG nor PNG".to_string())?;
+    let format = image::guess_format(bytes).map_err(|_| format!("not an image: none of {FORMATS}"))?;
     match format {
-        ImageFormat::Png => {}
-        ImageFormat::Jpeg if is_whole_jpeg(bytes) => {}
-        ImageFormat::Jpeg => return Err("truncated: the end of the image is missing".into()),
-        other => return Err(format!("holds a {other:?} image: only JPEG and PNG can be read")),
+        ImageFormat::Jpeg if !is_whole_jpeg(bytes) => return Err("truncated: the end of the image is missing".into()),
+        ImageFormat::WebP if !is_whole_webp(bytes) => return Err("truncated: a part is longer than the file".into()),
+        ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp | ImageFormat::Gif => {}
+        ImageFormat::Tiff => {}
+        other => return Err(format!("holds a {other:?} image: only {FORMATS} can be read")),
     }
     let damaged = |error: image::ImageError| format!("damaged: {error}").replace(['\n', '\r'], " ");
     let mut limits = Limits::default();
@@ -56,8 +61,11 @@ fn decode(bytes: &[u8]) -> Result<Image, Reason> {
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(damaged)?;
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 {
+        return Err(format!("damaged: {width} x {height} pixels"));
+    }
     if decoder.total_bytes() > MAX_DECODED {
-        let (width, height) = decoder.dimensions();
         return Err(format!("{width} x {height} pixels: larger than {} MiB when decoded", MAX_DECODED >> 20));
     }
     // Without readable EXIF data the picture stays as it is.
@@ -77,6 +85,17 @@ fn on_white(picture: &DynamicImage) -> Vec<u8> {
         [0, 1, 2].map(|c| ((u32::from(pixel[c]) * alpha + 255 * (255 - alpha) + 127) / 255) as u8)
     };
     picture.to_rgba8().as_raw().chunks_exact(4).flat_map(blend).collect()
+}
+
+/// Whether no part claims to be longer than the file. The decoder does not ask: it would make room for it.
+fn is_whole_webp(bytes: &[u8]) -> bool {
+    let mut at = 12;
+    while let Some([_, _, _, _, a, b, c, d]) = bytes.get(at..at + 8) {
+        let size = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        let Some(end) = at.checked_add(8 + size).filter(|end| *end <= bytes.len()) else { return false };
+        at = end + size % 2;
+    }
+    true
 }
 
 /// Whether the end-of-image marker is there. The decoder does not ask: it would paint the missing part grey.
@@ -100,137 +119,4 @@ fn is_whole_jpeg(bytes: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use image::{GrayImage, ImageBuffer, Luma, Rgb, RgbImage, Rgba, RgbaImage};
-
-    fn encoded(picture: &DynamicImage, format: ImageFormat) -> Vec<u8> {
-        let mut out = Cursor::new(Vec::new());
-        picture.write_to(&mut out, format).unwrap();
-        out.into_inner()
-    }
-
-    fn gradient() -> DynamicImage {
-        RgbImage::from_fn(24, 16, |x, y| Rgb([x as u8 * 10, y as u8 * 15, 77])).into()
-    }
-
-    #[test]
-    fn png_keeps_every_pixel_and_jpeg_nearly() {
-        let picture = gradient();
-        let png = bytes(&encoded(&picture, ImageFormat::Png)).unwrap();
-        assert_eq!((png.width, png.height), (24, 16));
-        assert_eq!(&png.pixels, picture.as_rgb8().unwrap().as_raw());
-        let jpeg = bytes(&encoded(&picture, ImageFormat::Jpeg)).unwrap();
-        assert_eq!((jpeg.width, jpeg.height), (24, 16));
-        let far = jpeg.pixels.iter().zip(&png.pixels).filter(|(a, b)| a.abs_diff(**b) > 24).count();
-        assert_eq!(far, 0);
-    }
-
-    #[test]
-    fn grey_deep_and_transparent_pictures_become_rgb() {
-        let grey: DynamicImage = GrayImage::from_pixel(2, 2, Luma([9])).into();
-        assert_eq!(bytes(&encoded(&grey, ImageFormat::Png)).unwrap().pixels, [9; 12]);
-        assert_eq!(bytes(&encoded(&grey, ImageFormat::Jpeg)).unwrap().pixels, [9; 12]);
-        let deep: ImageBuffer<Rgb<u16>, Vec<u16>> = ImageBuffer::from_pixel(1, 1, Rgb([0xffff, 0x8080, 0]));
-        assert_eq!(bytes(&encoded(&deep.into(), ImageFormat::Png)).unwrap().pixels, [255, 128, 0]);
-        let mut glass = RgbaImage::from_pixel(3, 1, Rgba([10, 20, 30, 255]));
-        glass.put_pixel(1, 0, Rgba([10, 20, 30, 0]));
-        glass.put_pixel(2, 0, Rgba([0, 0, 0, 51]));
-        let image = bytes(&encoded(&glass.into(), ImageFormat::Png)).unwrap();
-        assert_eq!(image.pixels, [10, 20, 30, 255, 255, 255, 204, 204, 204]);
-    }
-
-    /// An EXIF block that asks for `orientation`, put behind the first marker of `jpeg`.
-    fn turned(jpeg: &[u8], orientation: u8) -> Vec<u8> {
-        let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
-        exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
-        let length = (exif.len() as u16 + 2).to_be_bytes();
-        [&jpeg[..2], &[0xff, 0xe1], &length, &exif, &jpeg[2..]].concat()
-    }
-
-    #[test]
-    fn photographs_are_turned_upright() {
-        let jpeg = encoded(&gradient(), ImageFormat::Jpeg);
-        let upright = bytes(&jpeg).unwrap();
-        let image = bytes(&turned(&jpeg, 6)).unwrap();
-        assert_eq!((image.width, image.height), (16, 24));
-        assert_eq!(image.pixels[15 * 3..16 * 3], upright.pixels[..3], "top left goes to top right");
-        assert_eq!(bytes(&turned(&jpeg, 99)).unwrap(), upright);
-    }
-
-    #[test]
-    fn broken_files_have_a_reason() {
-        let jpeg = encoded(&gradient(), ImageFormat::Jpeg);
-        let png = encoded(&gradient(), ImageFormat::Png);
-        for (file, reason) in [
-            (&b""[..], "empty file"),
-            (b"hello, this is text", "not an image"),
-            (b"RIFF\x10\0\0\0WEBPVP8 ", "holds a WebP image"),
-            (b"GIF89a.....", "holds a Gif image"),
-            (&jpeg[..jpeg.len() - 2], "truncated"),
-            (&jpeg[..jpeg.len() / 2], "truncated"),
-            (&jpeg[..4], "truncated"),
-            (&png[..png.len() / 2], "damaged"),
-            (&png[..20], "damaged"),
-        ] {
-            let found = bytes(file).unwrap_err();
-            assert!(found.starts_with(reason), "{found} instead of {reason}");
-            assert!(!found.contains('\n'));
-        }
-        let trailing = [&jpeg[..], b"trailing bytes"].concat();
-        assert_eq!(bytes(&trailing).unwrap(), bytes(&jpeg).unwrap());
-    }
-
-    #[test]
-    fn a_thumbnails_end_is_not_the_pictures_end() {
-        let jpeg = encoded(&gradient(), ImageFormat::Jpeg);
-        let inner = [0xff, 0xe1, 0, 6, 0xff, 0xd8, 0xff, 0xd9];
-        let whole = [&jpeg[..2], &inner, &jpeg[2..]].concat();
-        assert!(is_whole_jpeg(&whole));
-        assert!(!is_whole_jpeg(&whole[..whole.len() - 2]));
-    }
-
-    #[test]
-    fn a_decompression_bomb_is_refused() {
-        // The size of a PNG is in its first chunk, followed by that chunk's checksum.
-        let mut png = encoded(&gradient(), ImageFormat::Png);
-        png[16..24].copy_from_slice(&[0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30]);
-        let crc = crc32(&png[12..29]);
-        png[29..33].copy_from_slice(&crc.to_be_bytes());
-        let reason = bytes(&png).unwrap_err();
-        assert!(reason.contains("30000 x 30000") || reason.contains("limit"), "{reason}");
-        // That of a JPEG is in its frame header: marker, length, precision, height, width.
-        let mut jpeg = encoded(&gradient(), ImageFormat::Jpeg);
-        let frame = jpeg.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
-        jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xf0, 0xff, 0xf0]);
-        let reason = bytes(&jpeg).unwrap_err();
-        assert!(reason.contains("65520 x 65520"), "{reason}");
-    }
-
-    fn crc32(bytes: &[u8]) -> u32 {
-        !bytes.iter().fold(!0u32, |crc, byte| {
-            (0..8).fold(crc ^ u32::from(*byte), |c, _| if c & 1 == 1 { c >> 1 ^ 0xedb8_8320 } else { c >> 1 })
-        })
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn random_bytes_never_panic(tail in proptest::collection::vec(proptest::num::u8::ANY, 0..300), kind in 0..4) {
-            let head: &[u8] = match kind {
-                0 => b"",
-                1 => b"\xff\xd8\xff",
-                2 => b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0",
-                _ => b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
-            };
-            let _ = bytes(&[head, &tail].concat());
-        }
-
-        #[test]
-        fn a_flipped_byte_never_panics(at in 0usize..4000, flip in 1u8.., jpeg in proptest::bool::ANY) {
-            let mut file = encoded(&gradient(), if jpeg { ImageFormat::Jpeg } else { ImageFormat::Png });
-            let at = at % file.len();
-            file[at] ^= flip;
-            let _ = bytes(&file);
-        }
-    }
-}
+mod tests;

@@ -36,7 +36,7 @@ type Links = BTreeMap<PathBuf, PathBuf>;
 /// Makes ImageNet-100 in `out`, with a link per class folder: of `imagenet`, `train/<wnid>` becomes `train/<wnid>`, and
 /// `val/<wnid>` becomes `test/<wnid>`.
 pub fn in100(imagenet: &Path, out: &Path, stop: &Stop) -> Result<Derived> {
-    free(out)?;
+    files::free(out)?;
     let imagenet = real(imagenet)?;
     if let Some(absent) = ["train", "val"].into_iter().find(|split| !imagenet.join(split).is_dir()) {
         return Err(Error::usage(
@@ -88,7 +88,7 @@ pub fn in100(imagenet: &Path, out: &Path, stop: &Stop) -> Result<Derived> {
 /// Makes training and test folders of CUB-200-2011 in `out`, with a link per image, by the official split. The class is the
 /// folder that `images.txt` has an image in; the release's other lists say the same and are not read.
 pub fn cub200(cub: &Path, out: &Path, stop: &Stop, tick: Tick) -> Result<Derived> {
-    free(out)?;
+    files::free(out)?;
     let cub = real(cub)?;
     let lists = ["images.txt", "train_test_split.txt"];
     if let Some(absent) = lists.into_iter().find(|list| !cub.join(list).is_file()) {
@@ -193,29 +193,6 @@ fn real(release: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Refuses a place that holds something, before any work is done.
-fn free(out: &Path) -> Result<()> {
-    if out.file_name().is_none() {
-        return Err(Error::usage(
-            format!("'{}' is no name for a new folder", out.display()),
-            "give --out the name of a folder to make",
-        ));
-    }
-    let taken = match fs::read_dir(out) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(e) if e.kind() == ErrorKind::NotFound => false,
-        Err(e) if e.kind() == ErrorKind::NotADirectory => true,
-        Err(e) => return Err(Error::io("list", out, &e)),
-    };
-    match taken {
-        true => Err(Error::usage(
-            format!("{} is there already", out.display()),
-            "give --out a folder that is new or empty, or remove this one first",
-        )),
-        false => Ok(()),
-    }
-}
-
 /// Makes the folder `out` with these links, all or nothing.
 fn make(out: &Path, links: &Links, stop: &Stop, tick: Tick) -> Result<()> {
     files::make_whole(out, |unfinished| {
@@ -226,24 +203,11 @@ fn make(out: &Path, links: &Links, stop: &Stop, tick: Tick) -> Result<()> {
             stop.check()?;
             let path = unfinished.join(name);
             path.parent().map_or(Ok(()), files::make_folder)?;
-            link(target, &path)?;
+            files::link(target, &path)?;
             tick(done + 1, links.len());
         }
         Ok(())
     })
-}
-
-#[cfg(unix)]
-fn link(target: &Path, path: &Path) -> Result<()> {
-    std::os::unix::fs::symlink(target, path).map_err(|e| Error::io("make the link", path, &e))
-}
-
-#[cfg(not(unix))]
-fn link(_: &Path, path: &Path) -> Result<()> {
-    Err(Error::usage(
-        format!("cannot make the link {}: this system has no symbolic links for everyone", path.display()),
-        "run it on Linux or macOS, or copy the images into train/<class>/ and test/<class>/ by hand",
-    ))
 }
 
 #[cfg(test)]

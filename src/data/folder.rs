@@ -14,22 +14,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::decode::{self, Reason};
-use super::{BadFile, Check, Dataset, Image, Labels, Load, Size, Split, Tick, no_images};
+use super::decode::Reason;
+use super::images::{Row, Seen};
+use super::origin::{FileStamp, Origin, Stamp};
+use super::room::Room;
+use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, Tick, no_images};
 use crate::error::{Error, Result};
+use crate::resize::shrunk;
 
 /// How names of images end.
-pub const EXTENSIONS: [&str; 3] = ["jpg", "jpeg", "png"];
+pub const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
 
 const TRAIN: [&str; 2] = ["train", "training"];
 const TEST: [&str; 2] = ["test", "testing"];
 const VALIDATION: [&str; 3] = ["val", "valid", "validation"];
-
-/// Where the bytes of an image are.
-pub(super) enum Origin {
-    Path(PathBuf),
-    Bytes(Vec<u8>),
-}
 
 /// All that is in a folder.
 #[derive(Default)]
@@ -60,7 +58,7 @@ impl Listing {
             }
             let key = [prefix, name.as_encoded_bytes()].concat();
             if is_image_name(&path) {
-                self.images.insert(key, Origin::Path(path));
+                self.images.insert(key, Origin::Path(path, None));
             } else if path.is_dir() {
                 if prefix.is_empty() {
                     self.folders.insert(key.clone());
@@ -87,6 +85,45 @@ impl Listing {
             _ => (Vec::new(), None),
         }
     }
+}
+
+/// An image file in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its path below the folder, for people: bytes that are not UTF-8 are replaced.
+    pub name: String,
+    /// Its class, when the folders are classes.
+    pub label: Option<String>,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Every image below the folder `path`, of all splits, in the byte order of their names; or the one image that `path` is.
+/// Nothing is opened.
+pub fn list(path: &Path) -> Result<Vec<Found>> {
+    if !path.is_dir() {
+        path.metadata().map_err(|e| Error::io("read", path, &e))?;
+        let name = path.file_name().map_or_else(|| "image".into(), |name| name.to_string_lossy().into_owned());
+        return Ok(vec![Found { name, label: None, path: path.to_path_buf() }]);
+    }
+    let mut listing = Listing::default();
+    listing.walk(path, b"", &mut Vec::new())?;
+    if listing.images.is_empty() {
+        return Err(no_images(&path.display().to_string(), listing.ignored));
+    }
+    let (train, test) = listing.splits();
+    let class = |key: &[u8]| {
+        let root = [Some(&train), test.as_ref()].into_iter().flatten().find(|root| key.starts_with(root));
+        let below = &key[root.map_or(0, Vec::len)..];
+        below.iter().position(|b| *b == b'/').map(|end| text(&below[..end]))
+    };
+    let classes: Option<Vec<String>> = listing.images.keys().map(|key| class(key)).collect();
+    let classes = classes.filter(|classes| classes.iter().any(|class| *class != classes[0]));
+    let found = |(i, (key, origin)): (usize, (Vec<u8>, Origin))| match origin {
+        Origin::Path(path, _) => Some(Found { name: text(&key), label: classes.as_ref().map(|c| c[i].clone()), path }),
+        Origin::Bytes(_) | Origin::Record(..) => None,
+    };
+    Ok(listing.images.into_iter().enumerate().filter_map(found).collect())
 }
 
 /// How many images there are below `dir`.
@@ -181,14 +218,15 @@ impl Plan {
     }
 
     /// Reads every image, on all cores, and gives what `keep` makes of it.
-    fn decode<T: Send>(&self, keep: impl Fn(Image) -> T + Sync, tick: Tick) -> Vec<std::result::Result<T, Reason>> {
+    fn decode<T: Send>(
+        &self,
+        load: &Load,
+        keep: impl Fn(&Entry, Image) -> T + Sync,
+        tick: Tick,
+    ) -> Vec<std::result::Result<T, Reason>> {
         let done = AtomicUsize::new(0);
         let decode = |entry: &Entry| {
-            let image = match &entry.origin {
-                Origin::Path(path) => decode::file(path),
-                Origin::Bytes(bytes) => decode::bytes(bytes),
-            };
-            let kept = image.map(&keep);
+            let kept = entry.origin.read(load.stored_side).map(|image| keep(entry, image));
             tick(done.fetch_add(1, Ordering::Relaxed) + 1, self.entries.len());
             kept
         };
@@ -202,33 +240,52 @@ impl Plan {
     }
 
     /// Reads the images.
-    pub(super) fn read(self, load: &Load, tick: Tick) -> Dataset {
-        let images = self.decode(|image| load.stored(image), tick);
+    pub(super) fn read(mut self, load: &Load, tick: Tick) -> Dataset {
+        let stamps = self.stamp();
+        let room = Room::new(load.cache);
+        let seen = self.decode(load, |entry, image| Seen::new(entry.id, &entry.name, image, &room), tick);
         let labels = || self.classes.clone().map(|classes| Labels { classes, of: Vec::new() });
-        let mut train = Split { labels: labels(), ..Split::default() };
-        let mut test = Split { labels: labels().filter(|_| self.test_labelled), ..Split::default() };
-        let mut bad = Vec::new();
-        for (entry, image) in self.entries.iter().zip(images) {
-            let split = if entry.test { &mut test } else { &mut train };
-            match image {
-                Ok(image) => {
-                    split.images.push(entry.id, entry.name.clone(), image);
-                    split.labels.iter_mut().for_each(|labels| labels.of.extend(self.class(entry)));
+        let mut labels = [labels(), labels().filter(|_| self.test_labelled)];
+        let (mut rows, mut bad) = ([Vec::new(), Vec::new()], Vec::new());
+        let classes: Vec<Option<u32>> = self.entries.iter().map(|entry| self.class(entry)).collect();
+        for ((Entry { id, name, test, origin, .. }, class), seen) in self.entries.into_iter().zip(classes).zip(seen) {
+            let split = usize::from(test);
+            match seen {
+                Ok(seen) => {
+                    rows[split].push(Row { id, name, origin, seen });
+                    labels[split].iter_mut().for_each(|labels| labels.of.extend(class));
                 }
-                Err(reason) => bad.push(BadFile { id: entry.id, name: entry.name.clone(), reason }),
+                Err(reason) => bad.push(BadFile { id, name, reason }),
             }
         }
-        let test = Some(test).filter(|test| !test.images.is_empty());
-        Dataset { name: self.name, train, test, bad, ignored: self.ignored }
+        let [train, test] = rows.map(|rows| Images::of(rows, &room, load.stored_side));
+        let [train_labels, test_labels] = labels;
+        let train = Split { images: train, labels: train_labels };
+        let test = Some(Split { images: test, labels: test_labels }).filter(|test| !test.images.is_empty());
+        Dataset { name: self.name, train, test, bad, ignored: self.ignored, stamps }
+    }
+
+    /// Notes what every file looks like, before it is read.
+    fn stamp(&mut self) -> Vec<FileStamp> {
+        let look = |entry: &mut Entry| {
+            let Origin::Path(path, noted) = &mut entry.origin else { return None };
+            let stamp = Stamp::of(path).ok();
+            *noted = stamp;
+            Some(FileStamp { name: entry.name.clone(), stamp: stamp? })
+        };
+        let stamps: Vec<Option<FileStamp>> = self.entries.par_iter_mut().map(look).collect();
+        stamps.into_iter().flatten().collect()
     }
 
     /// Reads the images, and only counts them.
     pub(super) fn check(self, load: &Load, tick: Tick) -> Check {
-        let look = |image: Image| {
+        let whole = Load { stored_side: None, ..load.clone() };
+        let look = |_: &Entry, image: Image| {
             let size = Size { width: image.width, height: image.height };
-            (size, load.stored(image).pixels.len())
+            let (width, height) = load.stored_side.map_or((size.width, size.height), |side| shrunk(&image, side));
+            (size, width * height * 3)
         };
-        let seen = self.decode(look, tick);
+        let seen = self.decode(&whole, look, tick);
         let mut check = Check::new(self.name.clone(), self.classes.as_deref(), self.has_test);
         check.ignored = self.ignored;
         for (entry, seen) in self.entries.iter().zip(seen) {

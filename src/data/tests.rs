@@ -53,7 +53,7 @@ fn folders_of_any_depth_are_listed_in_byte_order() {
     assert_eq!(data.train.images.ids(), [0, 1, 2, 3, 4]);
     assert_eq!((data.ignored, data.bad.len(), data.test.is_none()), (2, 0, true));
     assert!(data.train.labels.is_none(), "z.jpg is in no class folder");
-    let image = data.train.images.sample(4).image;
+    let image = data.train.images.sample(4).unwrap().image;
     assert_eq!((image.width, image.height, image.pixels.len()), (5, 4, 60));
 }
 
@@ -128,8 +128,8 @@ fn a_broken_file_is_named_and_shifts_no_id() {
     assert_eq!(names(&data.train), ["a/1.png", "a/3.png", "b/2.png"]);
     assert_eq!(data.train.images.ids(), [0, 2, 4]);
     for r in 0..3 {
-        let sample = data.train.images.sample(r);
-        assert_eq!(sample.image, whole.train.images.sample(sample.id as usize).image);
+        let sample = data.train.images.sample(r).unwrap();
+        assert_eq!(sample.image, whole.train.images.sample(sample.id as usize).unwrap().image);
     }
     let bad: Vec<_> = data.bad.iter().map(|bad| (bad.id, bad.name.as_str())).collect();
     assert_eq!(bad, [(1, "a/2.png"), (3, "b/1.png"), (5, "b/3.png"), (6, "c.jpg")]);
@@ -156,7 +156,12 @@ fn nothing_to_learn_from_is_an_error() {
     let error = read(&of(&empty)).unwrap_err();
     assert_eq!(error.kind, Kind::Data);
     assert!(error.message.contains(&empty.path().display().to_string()), "{error}");
-    assert!(error.message.contains("other kinds: 1") && error.hint.contains("*.jpg, *.jpeg, *.png"), "{}", error.hint);
+    assert!(
+        error.message.contains("other kinds: 1")
+            && error.hint.contains("*.jpg, *.jpeg, *.png, *.webp, *.bmp, *.gif, *.tif"),
+        "{}",
+        error.hint
+    );
 
     let one = folder(&["1.png"]);
     let error = read(&of(&one)).unwrap_err();
@@ -226,7 +231,10 @@ fn photographs_are_stored_small() {
     put_sized(dir.path(), "large.png", 60, 40);
     put_sized(dir.path(), "small.png", 10, 9);
     let data = read(&Load { stored_side: Some(20), ..of(&dir) }).unwrap();
-    let size = |r| (data.train.images.sample(r).image.width, data.train.images.sample(r).image.height);
+    let size = |r| {
+        let image = data.train.images.sample(r).unwrap().image;
+        (image.width, image.height)
+    };
     assert_eq!((size(0), size(1)), ((30, 20), (10, 9)));
     assert_eq!(read(&Load { stored_side: Some(0), ..of(&dir) }).unwrap_err().kind, Kind::Usage);
 }
@@ -309,6 +317,14 @@ fn names_of_data_sets_suit_run_folders() {
     assert_eq!(read(&Load::new(source)).unwrap().name, "my-photos--2024-");
 }
 
+/// The images in memory.
+fn held(images: &mut Images) -> &mut Vec<Image> {
+    match &mut images.store {
+        images::Store::Held(images) => images,
+        images::Store::Left { .. } => panic!("they are not in memory"),
+    }
+}
+
 /// Mean and standard deviation in two plain passes.
 fn slow_mean_std(images: &[Image]) -> ([f64; 3], [f64; 3]) {
     let channel = |c: usize| -> Vec<f64> {
@@ -325,8 +341,8 @@ fn mean_and_deviation_match_a_slow_twin() {
     put_sized(dir.path(), "a.png", 50, 31);
     put_sized(dir.path(), "b.png", 7, 9);
     put_sized(dir.path(), "c.png", 64, 64);
-    let data = read(&of(&dir)).unwrap();
-    let ((mean, std), (slow_mean, slow_std)) = (data.mean_std(), slow_mean_std(&data.train.images.images));
+    let mut data = read(&of(&dir)).unwrap();
+    let ((mean, std), (slow_mean, slow_std)) = (data.mean_std(), slow_mean_std(held(&mut data.train.images)));
     for c in 0..3 {
         assert!((f64::from(mean[c]) - slow_mean[c]).abs() < 1e-6, "{mean:?} {slow_mean:?}");
         assert!((f64::from(std[c]) - slow_std[c]).abs() < 1e-6, "{std:?} {slow_std:?}");
@@ -354,11 +370,14 @@ fn the_fingerprint_sees_every_change() {
     assert_eq!(print, read(&of(&dir)).unwrap().fingerprint());
     assert!(print.len() == 16 && print.bytes().all(|b| b.is_ascii_hexdigit()));
     let changes: [fn(&mut Dataset); 9] = [
-        |d| d.train.images.images[1].pixels[59] ^= 1,
-        |d| d.test.as_mut().unwrap().images.images[0].pixels[0] ^= 1,
+        |d| held(&mut d.train.images)[1].pixels[59] ^= 1,
+        |d| held(&mut d.test.as_mut().unwrap().images)[0].pixels[0] ^= 1,
         |d| d.train.images.names[0].push('x'),
         |d| d.train.images.ids[1] = 9,
-        |d| (d.train.images.images[0].width, d.train.images.images[0].height) = (4, 5),
+        |d| {
+            let image = &mut held(&mut d.train.images)[0];
+            (image.width, image.height) = (4, 5);
+        },
         |d| d.train.labels.as_mut().unwrap().of[0] = 1,
         |d| d.train.labels.as_mut().unwrap().classes[0].push('x'),
         |d| d.train.labels = None,
@@ -373,6 +392,63 @@ fn the_fingerprint_sees_every_change() {
     prints.sort();
     prints.dedup();
     assert_eq!(prints.len(), 10);
+}
+
+/// The same data by every way of holding it.
+#[test]
+fn no_bit_depends_on_where_the_images_are() {
+    let dir = folder(&["train/a/1.png", "train/b/1.png", "test/a/1.png"]);
+    put_sized(dir.path(), "train/a/large.png", 40, 30);
+    fs::write(dir.path().join("train/b/bad.png"), "text").unwrap();
+    let by = |cache| read(&Load { cache, stored_side: Some(20), ..of(&dir) }).unwrap();
+    let (held, left) = (by(Cache::Memory), by(Cache::None));
+    assert!(held.train.images.held() && by(Cache::Auto).train.images.held() && !left.train.images.held());
+    assert_eq!((left.train.images.bytes(), left.train.images.decoded_bytes()), (0, held.train.images.bytes() as u64));
+    assert_eq!((left.fingerprint(), left.mean_std()), (held.fingerprint(), held.mean_std()));
+    assert_eq!((left.bad.clone(), left.train.labels.clone()), (held.bad.clone(), held.train.labels.clone()));
+    for r in 0..3 {
+        let (one, other) = (left.train.images.sample(r).unwrap(), held.train.images.sample(r).unwrap());
+        assert_eq!((one.id, one.image), (other.id, other.image));
+    }
+    let names: Vec<_> = left.stamps.iter().map(|stamp| stamp.name.as_str()).collect();
+    assert_eq!(names, ["train/a/1.png", "train/a/large.png", "train/b/1.png", "train/b/bad.png", "test/a/1.png"]);
+    assert_eq!(read(&Load::new(Source::Bundled)).unwrap().stamps, []);
+
+    let bundled = |cache| Load { cache, limit: Some(14), stored_side: Some(24), ..Load::new(Source::Bundled) };
+    let (held, left) = (read(&bundled(Cache::Memory)).unwrap(), read(&bundled(Cache::None)).unwrap());
+    assert_eq!(left.fingerprint(), held.fingerprint());
+    assert_eq!(left.train.images.sample(7).unwrap().image, held.train.images.sample(7).unwrap().image);
+}
+
+#[test]
+fn a_file_that_changes_under_a_run_is_named() {
+    let dir = folder(&["1.png", "2.png", "3.png"]);
+    let left = read(&Load { cache: Cache::None, ..of(&dir) }).unwrap();
+    fs::remove_file(dir.path().join("2.png")).unwrap();
+    put_sized(dir.path(), "3.png", 9, 9);
+    assert!(left.train.images.sample(0).is_ok());
+    for (row, name) in [(1, "2.png"), (2, "3.png")] {
+        let error = left.train.images.sample(row).unwrap_err();
+        assert!(error.message.starts_with(name) && error.message.contains("gone or was changed"), "{error}");
+        assert!(error.hint.contains("--resume"), "{}", error.hint);
+    }
+}
+
+#[test]
+fn strict_refuses_what_would_be_passed_over() {
+    let dir = folder(&["1.png", "2.png"]);
+    let strict = Load { strict: true, ..of(&dir) };
+    assert!(read(&strict).is_ok());
+    for name in ["a.png", "b.jpg", "c.gif", "d.tif"] {
+        fs::write(dir.path().join(name), "text").unwrap();
+    }
+    let error = read(&strict).unwrap_err();
+    assert_eq!(error.kind, Kind::Data);
+    for word in ["4 of the files", "a.png (not an image", "b.jpg", "c.gif", "..."] {
+        assert!(error.message.contains(word), "{word} is not in {error}");
+    }
+    assert!(!error.message.contains("d.tif") && error.hint.contains("--strict"), "{error}");
+    assert_eq!(read(&of(&dir)).unwrap().bad.len(), 4);
 }
 
 proptest::proptest! {

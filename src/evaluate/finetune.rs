@@ -94,7 +94,8 @@ pub fn finetune(
         let cosine = 0.5 * (1.0 + (std::f64::consts::PI * f64::from(epoch) / f64::from(settings.epochs)).cos());
         let (lr, decay) = ((settings.lr * cosine) as f32, settings.decay as f32);
         let mut sum = 0.0;
-        for (draws, batch) in loader.stream(Part::Train, batches, vec![View::Random(key, 0)]) {
+        for made in loader.stream(Part::Train, batches, vec![View::Random(key, 0)]) {
+            let (draws, batch) = made?;
             let labels: Vec<u32> = draws.iter().map(|draw| exam.labels[draw.row]).collect();
             let dropout = DropoutKey { key, ids: draws.iter().map(|draw| ids[draw.row]).collect() };
             let (net, now, head) = (network.clone(), weights.clone(), classifier.clone());

@@ -121,7 +121,8 @@ impl Probing<'_> {
     ) -> Result<Vec<Features>> {
         let mut all: Vec<Features> = vec![Features::default(); layers.len()];
         let batches = Draw::first(rows).chunks(BATCH).map(<[Draw]>::to_vec).collect();
-        for (draws, batch) in self.loader.stream(part, batches, vec![view]) {
+        for made in self.loader.stream(part, batches, vec![view]) {
+            let (draws, batch) = made?;
             let found = self.of_batch(batch, layers)?;
             for (all, mut part) in all.iter_mut().zip(found) {
                 let values = [std::mem::take(&mut all.values), std::mem::take(&mut part.values)].concat();
@@ -197,7 +198,8 @@ impl Probing<'_> {
             } else {
                 let rows: Vec<usize> = order.iter().map(|place| exam.learn[*place]).collect();
                 let batches = Draw::first(&rows).chunks(settings.batch).map(<[Draw]>::to_vec).collect();
-                for (draws, batch) in self.loader.stream(Part::Train, batches, vec![View::Random(key, 0)]) {
+                for made in self.loader.stream(Part::Train, batches, vec![View::Random(key, 0)]) {
+                    let (draws, batch) = made?;
                     let labels: Vec<u32> = draws.iter().map(|draw| exam.labels[draw.row]).collect();
                     for (student, x) in students.iter_mut().zip(self.of_batch(batch, &layers)?) {
                         student.learn(&x, &labels, settings);
@@ -252,7 +254,7 @@ fn gathered(all: &Features, places: &[usize]) -> Features {
 }
 
 /// Features of a batch at all `layers`: one pass for the maps, one for each of the others.
-fn layer_features(network: &Network, weights: &Weights, batch: &Batch, layers: &[Layer]) -> Vec<Features> {
+pub fn layer_features(network: &Network, weights: &Weights, batch: &Batch, layers: &[Layer]) -> Vec<Features> {
     let stage = |layer: &Layer| if let Layer::Stage(stage) = layer { Some(*stage) } else { None };
     let stages: Vec<usize> = layers.iter().filter_map(stage).collect();
     let mut maps = if stages.is_empty() { Vec::new() } else { network.maps(weights, batch, &stages) }.into_iter();

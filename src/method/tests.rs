@@ -33,7 +33,7 @@ fn the_first_batch_has_the_same_pixels_for_all_systems_that_share_the_views() {
         let loader = Loader::new(plan.dataset.clone(), augmenter);
         let batches = of(plan.config.method.system).batches(&plan, (0, 0), &alone(60));
         let view = View::Random(plan.key(Purpose::View, (0, 0)), 0);
-        let pixels = loader.batch(Part::Train, &batches[0], &[view]).pixels;
+        let pixels = loader.batch(Part::Train, &batches[0], &[view]).unwrap().pixels;
         assert_eq!(first.get_or_insert_with(|| pixels.clone()), &pixels, "{name}");
     }
     // DeepCluster draws its own samples, but a sample looks the same to it.
@@ -44,7 +44,7 @@ fn the_first_batch_has_the_same_pixels_for_all_systems_that_share_the_views() {
         let recipe = plan.config.augment.clone();
         let augmenter = Augmenter { size: 16, margin: 1.0, mean: [0.5; 3], std: [0.2; 3], recipe };
         let view = View::Random(plan.key(Purpose::View, (0, 0)), 0);
-        Loader::new(plan.dataset.clone(), augmenter).batch(Part::Train, &[draw], &[view]).pixels
+        Loader::new(plan.dataset.clone(), augmenter).batch(Part::Train, &[draw], &[view]).unwrap().pixels
     };
     let once = Draw { row: drawn[0].row, copy: 0 };
     assert_eq!(pixels(&deep, drawn.iter().copied().find(|d| *d == once).unwrap()), pixels(&plain, once));

@@ -1,6 +1,5 @@
 //! Clusters as people look at them: a list, sheets of their members, what does not belong, and the classes in them.
 
-use super::gather::Contents;
 use super::{Pool, rounded, trusted};
 use crate::data::Labels;
 use crate::purify::Status;
@@ -43,14 +42,14 @@ pub struct Clustering<'a> {
 }
 
 impl<'a> Clustering<'a> {
-    pub fn new(grouping: &'a Grouping, contents: &'a Contents) -> Self {
-        let labels = contents.labels.as_ref();
+    /// The clusters of `grouping`, held against the classes and against the clusters `before`, where they are known.
+    pub fn new(grouping: &'a Grouping, labels: Option<&'a Labels>, before: Option<&Grouping>) -> Self {
         let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (row, cluster) in grouping.cluster.iter().enumerate() {
             members.entry(*cluster).or_default().push(row as u32);
         }
         let mut sizes_before: BTreeMap<u32, usize> = BTreeMap::new();
-        for cluster in contents.before.iter().flat_map(|g| &g.cluster) {
+        for cluster in before.iter().flat_map(|g| &g.cluster) {
             *sizes_before.entry(*cluster).or_default() += 1;
         }
         let mut clusters: Vec<Cluster> = Vec::new();
@@ -66,7 +65,7 @@ impl<'a> Clustering<'a> {
                 let pure = kept.iter().filter(|c| **c == class).count() as f64 / kept.len() as f64;
                 Some((class, count as f64 / members.len() as f64, (!kept.is_empty()).then_some(pure)))
             });
-            let same = contents.before.as_ref().map(|before| {
+            let same = before.map(|before| {
                 let mut shared: BTreeMap<u32, usize> = BTreeMap::new();
                 members.iter().for_each(|row| *shared.entry(before.cluster[*row as usize]).or_default() += 1);
                 let overlap = |(id, n): (&u32, &usize)| *n as f64 / (members.len() + sizes_before[id] - n) as f64;

@@ -1,6 +1,7 @@
 //! Thumbnails: many small pictures in few JPEG sheets, as `data:` URIs within a budget of bytes.
 
 use crate::data::{Image, Images};
+use crate::error::Result;
 use crate::resize::{Region, Resampler};
 use image::ExtendedColorType;
 use image::codecs::jpeg::JpegEncoder;
@@ -31,36 +32,34 @@ pub struct Sprites {
 }
 
 /// Thumbnails of `rows`, in `budget` bytes at the most: where they would take more, the last are left out.
-pub fn thumbnails(images: &Images, rows: &[u32], budget: usize) -> Sprites {
+pub fn thumbnails(images: &Images, rows: &[u32], budget: usize) -> Result<Sprites> {
     let wanted = match rows.len() {
         0..=2000 => 56,
         2001..=4000 => 48,
         _ => 40,
     };
     // Larger than the images are would be waste.
-    let short = |row: &u32| {
-        let image = images.sample(*row as usize).image;
-        image.width.min(image.height)
-    };
-    let largest = rows.iter().map(short).max().unwrap_or(wanted).next_multiple_of(BLOCK);
+    let short = |row: &u32| images.sample(*row as usize).map(|s| s.image.width.min(s.image.height));
+    let largest = rows.par_iter().map(short).try_reduce(|| 0, |a, b| Ok(a.max(b)))?;
+    let largest = if rows.is_empty() { wanted } else { largest.next_multiple_of(BLOCK) };
     let side = wanted.min(largest);
     let tiles: Vec<Vec<u8>> = rows
         .par_iter()
-        .map_init(Resampler::default, |resampler, row| tile(resampler, images.sample(*row as usize).image, side))
-        .collect();
-    pack(&tiles, side, budget)
+        .map_init(Resampler::default, |resampler, row| Ok(tile(resampler, &images.sample(*row as usize)?.image, side)))
+        .collect::<Result<_>>()?;
+    Ok(pack(&tiles, side, budget))
 }
 
 /// For every image and its heat (`cells` by `cells` values from 0 on) two tiles: the image, and the image under its heat.
-pub fn heat_maps(images: &Images, heat: &[(u32, &[f32])], cells: usize, side: usize, budget: usize) -> Sprites {
+pub fn heat_maps(images: &Images, heat: &[(u32, &[f32])], cells: usize, side: usize, budget: usize) -> Result<Sprites> {
     let mut resampler = Resampler::default();
     let mut tiles = Vec::new();
     for (row, heat) in heat {
-        let plain = tile(&mut resampler, images.sample(*row as usize).image, side);
+        let plain = tile(&mut resampler, &images.sample(*row as usize)?.image, side);
         let hot = overlay(&plain, heat, cells, side);
         tiles.extend([plain, hot]);
     }
-    pack(&tiles, side, budget)
+    Ok(pack(&tiles, side, budget))
 }
 
 /// The middle square of an image, `side` pixels wide.

@@ -88,7 +88,7 @@ fn every_tile_is_where_the_page_looks_for_it() {
         images.push(u64::from(i), i.to_string(), plain(20, 30, [i * 3, 255 - i * 3, 90]));
     }
     let rows: Vec<u32> = (0..70).rev().collect();
-    let sprites = thumbnails(&images, &rows, usize::MAX);
+    let sprites = thumbnails(&images, &rows, usize::MAX).unwrap();
     assert_eq!((sprites.side, sprites.columns, sprites.count, sprites.sheets.len()), (24, 64, 70, 1));
     let sheet = opened(&sprites.sheets[0]);
     assert_eq!(sheet.dimensions(), (64 * 24, 2 * 24));
@@ -96,7 +96,7 @@ fn every_tile_is_where_the_page_looks_for_it() {
         let pixel = sheet.get_pixel((i % 64 * 24 + 12) as u32, (i / 64 * 24 + 12) as u32);
         assert!(pixel[0].abs_diff(*row as u8 * 3) < 12, "tile {i}: {pixel:?}");
     }
-    let none = thumbnails(&images, &[], 0);
+    let none = thumbnails(&images, &[], 0).unwrap();
     assert_eq!((none.count, none.sheets.len()), (0, 0));
 }
 
@@ -118,14 +118,14 @@ fn heat_is_red_where_it_is_hot() {
     let mut images = Images::default();
     images.push(0, "a".into(), plain(64, 64, [100, 100, 100]));
     // Hot in the lower right corner only.
-    let sprites = heat_maps(&images, &[(0, &[0.0, 0.0, 0.0, 5.0])], 2, 96, usize::MAX);
+    let sprites = heat_maps(&images, &[(0, &[0.0, 0.0, 0.0, 5.0])], 2, 96, usize::MAX).unwrap();
     assert_eq!(sprites.count, 2);
     let sheet = opened(&sprites.sheets[0]);
     let (cold, hot) = (sheet.get_pixel(96 + 4, 4), sheet.get_pixel(96 + 90, 90));
     assert!(cold[0].abs_diff(100) < 12 && cold[2].abs_diff(100) < 12, "{cold:?}");
     assert!(hot[0] > 150 && hot[2] < 80, "{hot:?}");
     // Heat that is no number is no heat.
-    heat_maps(&images, &[(0, &[f32::NAN, 0.0, 0.0, 0.0])], 2, 96, usize::MAX);
+    heat_maps(&images, &[(0, &[f32::NAN, 0.0, 0.0, 0.0])], 2, 96, usize::MAX).unwrap();
 }
 
 #[test]

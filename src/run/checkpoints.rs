@@ -49,6 +49,8 @@ impl RunFolder {
                         name.push(".damaged");
                         let _ = fs::rename(path, name);
                     }
+                    // A kill may have come before the oldest was removed.
+                    self.keep_newest()?;
                     return Ok(Restored { state: Some(state), damaged: why });
                 }
                 Err(e) => damaged.push((path, e.message)),

@@ -78,8 +78,12 @@ pub fn image_side(config: &Config) -> usize {
 }
 
 /// The short side to which photographs are shrunk when read; 0 keeps them as they are.
-fn stored_side(config: &Config) -> usize {
-    config.data.stored.or((image_side(config) as f64 * 256.0 / 224.0).round() as usize)
+pub fn stored_side(config: &Config) -> usize {
+    config.data.stored.or(usual_stored_side(image_side(config)))
+}
+
+fn usual_stored_side(size: usize) -> usize {
+    (size as f64 * 256.0 / 224.0).round() as usize
 }
 
 /// What to load for `config`.
@@ -91,6 +95,8 @@ pub fn load_request(config: &Config) -> Result<data::Load> {
         limit: (d.limit > 0).then_some(d.limit),
         stored_side: Some(stored_side(config)).filter(|side| *side > 0),
         labels: d.labels,
+        cache: d.cache,
+        strict: d.strict,
     })
 }
 
@@ -173,19 +179,27 @@ impl Setup {
         }
     }
 
+    /// Bytes that grow with every training image, besides its pixels: bank, features, the embeddings of a probe, the history
+    /// of clusters, and the image's name, place and marks.
+    pub fn memory_per_image(&self) -> f64 {
+        const MARKS: usize = 400;
+        (3 * self.plan.config.network.embedding * 4 + 4 * self.plan.schedule.history + MARKS) as f64
+    }
+
     /// Bytes that the run will hold: images, bank with features, network with one step.
     pub fn memory(&self) -> [f64; 3] {
         let images = &self.plan.dataset.train.images;
         let pixels = images.bytes() + self.plan.dataset.test.as_ref().map_or(0, |t| t.images.bytes());
-        // Bank, features, and the embeddings of a probe.
-        let vectors = 3 * images.len() * self.plan.config.network.embedding * 4;
+        // At the end, pixels are compared with each other: more where images are many, but bounded.
+        let compared = self.probe.as_ref().map_or(0, Probe::pixel_bytes) as f64;
+        let vectors = (self.memory_per_image() * images.len() as f64).max(compared);
         let views = self.method.views(&self.plan, (0, 0));
         // Weights, gradients, momentum and perhaps the key encoder. A step peaks at about five times the outputs of its convolutions (as measured):
         // what they give, what batch norm makes of it, gradients of both, and room to work in.
         let copies = 3 + usize::from(self.method.has_keys());
         let weights = copies * self.network.parameter_count() * 4;
         let step = 5 * self.network.map_floats() * self.plan.config.train.batch.min(images.len()) * views * 4;
-        [pixels as f64, vectors as f64, (weights + step) as f64]
+        [pixels as f64, vectors, (weights + step) as f64]
     }
 
     /// The newest checkpoint's state, or the beginning.
@@ -284,8 +298,9 @@ impl Setup {
         let rows: Vec<usize> = (0..shown).map(|i| i * n / shown).collect();
         let (loader, network, weights) = (self.loader.clone(), self.network.clone(), weights.clone());
         let draws = Draw::first(&rows);
-        let heats =
-            self.stop.run(move || heat(&network, &weights, &loader.batch(Part::Train, &draws, &[View::Clean])))?;
+        let heats = self
+            .stop
+            .run(move || Ok(heat(&network, &weights, &loader.batch(Part::Train, &draws, &[View::Clean])?)))??;
         self.run.write_heat(
             &rows,
             heats.first().map_or(0, |h| h.side),
@@ -315,7 +330,8 @@ pub fn card(config: &Config, network: &Network, (round, epoch): (u32, u32)) -> M
     ModelCard { network: config.network.clone(), size, margin, mean, std, round, epoch }
 }
 
-/// The network in the file `path`, with what must be known to feed it: by its own description, or else by its arrays.
+/// The network in the file `path`, with what must be known to feed it: by its own description, by the settings of the run that it
+/// lies in, or else by its arrays.
 pub fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
     let (card, arrays) = match is_described(path)? {
         true => {
@@ -324,7 +340,15 @@ pub fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
         }
         false => {
             let arrays = named(read_arrays(path)?, "");
-            (foreign::recognised(&arrays).map_err(|e| e.at(path))?, arrays)
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let card = match RunFolder::open(folder) {
+                Ok(run) => {
+                    let (config, _) = run.read_config()?;
+                    card(&config, &Network::new(&config.network, image_side(&config))?, (0, 0))
+                }
+                Err(_) => foreign::recognised(&arrays).map_err(|e| e.at(path))?,
+            };
+            (card, arrays)
         }
     };
     let network = Network::new(&card.network, card.size)?;
@@ -366,6 +390,18 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
     let weights = network.from_named(&named(file.arrays, "model/"))?;
     let name = newest.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     Ok((network, weights, (file.about.round, file.about.epoch), name))
+}
+
+/// The clean views that `card` describes, and the short side to which larger photographs are shrunk before.
+pub fn card_views(card: &ModelCard) -> (Augmenter, usize) {
+    let augmenter = Augmenter {
+        size: card.size,
+        margin: card.margin as f32,
+        mean: card.mean.map(|x| x as f32),
+        std: card.std.map(|x| x as f32),
+        recipe: config::Recipe::default(),
+    };
+    (augmenter, usual_stored_side(card.size))
 }
 
 /// The snapshots of a run, in the order of time: file name and weights.

@@ -60,7 +60,7 @@ fn heat(scale: Scale, run: &RunFolder, out: &Path, dir: Option<&str>, quiet: boo
     let boxed = dir.filter(|_| scale != Scale::Tiny).map(|dir| Path::new(dir).join("VOCdevkit").join("VOC2007"));
     let pictures = match boxed.filter(|voc| voc.is_dir()) {
         Some(voc) => in_boxes(&voc)?,
-        None => one_a_class(&progress::read_images(&config, quiet, stop)?),
+        None => one_a_class(&progress::read_images(&config, quiet, stop)?)?,
     };
     let rows = pictures.len().min(ROWS);
     // First the images as they are.
@@ -103,7 +103,7 @@ fn in_boxes(voc: &Path) -> Result<Vec<Picture>> {
 }
 
 /// The first image of every class to test on; without labels, the first images.
-fn one_a_class(dataset: &crate::data::Dataset) -> Vec<Picture> {
+fn one_a_class(dataset: &crate::data::Dataset) -> Result<Vec<Picture>> {
     let (part, split) = match &dataset.test {
         Some(test) => (Part::Test, test),
         None => (Part::Train, &dataset.train),
@@ -114,7 +114,9 @@ fn one_a_class(dataset: &crate::data::Dataset) -> Vec<Picture> {
         None => (0..split.images.len().min(ROWS)).collect(),
     };
     let name = |row: usize| format!("{}{row}", if part == Part::Test { "test" } else { "train" });
-    let picture =
-        |row: usize| Picture { name: name(row), image: split.images.sample(row).image.clone(), annotation: None };
+    let picture = |row: usize| {
+        let image = split.images.sample(row)?.image.into_owned();
+        Ok(Picture { name: name(row), image, annotation: None })
+    };
     rows.into_iter().map(picture).collect()
 }

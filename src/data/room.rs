@@ -1,0 +1,114 @@
+//! How much memory decoded images may take.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::config::Cache;
+
+/// What is taken for free memory where the system does not tell.
+const UNKNOWN: u64 = 4 << 30;
+
+/// Room for decoded images.
+pub(super) struct Room {
+    /// Bytes; `None` for as many as there are.
+    most: Option<u64>,
+    taken: AtomicU64,
+    full: AtomicBool,
+}
+
+impl Room {
+    /// Room as `cache` asks for it: all, none, or half of the memory that is free.
+    pub fn new(cache: Cache) -> Self {
+        Self::of(match cache {
+            Cache::Memory => None,
+            Cache::None => Some(0),
+            Cache::Auto => Some(free_memory().unwrap_or(UNKNOWN) / 2),
+        })
+    }
+
+    /// Room for so many bytes.
+    pub fn of(most: Option<u64>) -> Self {
+        Room { most, taken: AtomicU64::new(0), full: AtomicBool::new(most == Some(0)) }
+    }
+
+    /// Whether everything will be held, whatever comes.
+    pub fn unlimited(&self) -> bool {
+        self.most.is_none()
+    }
+
+    /// Whether everything so far could be held.
+    pub fn holds_all(&self) -> bool {
+        !self.full.load(Ordering::Relaxed)
+    }
+
+    /// Takes room for `bytes`, if there is any left.
+    pub fn take(&self, bytes: usize) -> bool {
+        let Some(most) = self.most else { return true };
+        let fits = self.holds_all() && self.taken.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 <= most;
+        if !fits {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        fits
+    }
+}
+
+/// Bytes that this process could still take: the least of what the machine, its control group and its own limit leave.
+fn free_memory() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let groups = read("/proc/self/cgroup");
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let group = group.map(|name| Path::new("/sys/fs/cgroup").join(name));
+    let in_group = |file: &str| group.as_ref().and_then(|g| number(&read(g.join(file).to_str()?)));
+    let group_left = in_group("memory.max").zip(in_group("memory.current")).map(|(max, used)| max.saturating_sub(used));
+    let status = read("/proc/self/status");
+    let own_left = limit(&read("/proc/self/limits"))
+        .map(|most| most.saturating_sub(kibibytes(&status, "VmSize:").unwrap_or_default()));
+    [kibibytes(&read("/proc/meminfo"), "MemAvailable:"), group_left, own_left].into_iter().flatten().min()
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// The bytes of a line `key: 123 kB`.
+fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    number(line.trim().trim_end_matches("kB")).map(|n| n << 10)
+}
+
+/// The soft limit of the address space, where there is one.
+fn limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    number(line.split_whitespace().next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_taken_until_it_is_full() {
+        let room = Room::of(Some(10));
+        assert!(room.take(4) && room.take(6) && room.holds_all());
+        assert!(!room.take(1) && !room.holds_all());
+        assert!(!room.take(0), "once full, always full: images are held all or none");
+        let all = Room::new(Cache::Memory);
+        assert!(all.take(usize::MAX) && all.take(usize::MAX) && all.holds_all() && all.unlimited());
+        let none = Room::new(Cache::None);
+        assert!(!none.holds_all() && !none.take(0) && !none.unlimited());
+    }
+
+    #[test]
+    fn limits_are_read_as_the_kernel_writes_them() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max data size             unlimited            unlimited            bytes\n\
+                      Max address space         1073741824           unlimited            bytes\n";
+        assert_eq!(limit(limits), Some(1 << 30));
+        assert_eq!(limit(&limits.replace("1073741824", "unlimited ")), None);
+        assert_eq!(kibibytes("MemFree: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"), Some(20 << 10));
+        assert_eq!((kibibytes("", "MemAvailable:"), number("max\n"), number("7\n")), (None, None, Some(7)));
+        if cfg!(target_os = "linux") {
+            assert!(free_memory().is_some());
+        }
+    }
+}
