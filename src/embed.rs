@@ -133,7 +133,13 @@ impl Pictures {
             }
             Pictures::Loaded(data) => {
                 let (split, row) = split(data, at);
-                model.view(&split.images.sample(row).map_err(|e| e.message)?.image, out);
+                let image = split.images.sample(row).map_err(|e| e.message)?.image;
+                // Not smaller than the run had it: a data set's own pixels may be larger.
+                if model.stored > 0 && image.width.min(image.height) > model.stored {
+                    model.view(&shrink(image.into_owned(), model.stored), out);
+                } else {
+                    model.view(&image, out);
+                }
             }
         }
         Ok(())

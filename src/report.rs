@@ -75,6 +75,19 @@ impl Limits {
 #[serde(transparent)]
 pub struct View(Value);
 
+impl View {
+    /// The run's name.
+    pub fn name(&self) -> &str {
+        self.0["name"].as_str().unwrap_or_default()
+    }
+
+    /// The same under another name.
+    pub fn renamed(mut self, name: &str) -> View {
+        self.0["name"] = name.into();
+        self
+    }
+}
+
 /// Steps of what takes longest, the map.
 pub fn steps() -> usize {
     Tsne::default().iterations

@@ -157,6 +157,10 @@ impl RunFolder {
             let message = format!("{} holds no run, so there is nothing to overwrite", path.display());
             return Err(Error::usage(message, "choose another --out"));
         }
+        if occupied && !stillborn && !is_ours(&run.file(kind.settings)) {
+            let message = format!("{} in {} was not written by pcp", kind.settings, path.display());
+            return Err(Error::usage(message, "choose another --out: only runs are overwritten"));
+        }
         make_folder(path)?;
         let run = run.locked()?;
         // The settings go last: as long as they are there, this is a run that may be overwritten.
@@ -386,6 +390,13 @@ impl RunFolder {
             .map(Some)
             .map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file; --resume makes it again"))
     }
+}
+
+/// Whether the settings in `path` are those of a run: other tools have files of that name, too.
+fn is_ours(path: &Path) -> bool {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let table: toml::Table = toml::from_str(&text).unwrap_or_default();
+    table.get("about").and_then(|about| about.get("fingerprint")).is_some()
 }
 
 /// Whether `path` is something that a new run makes before its settings are whole, and holds nothing.

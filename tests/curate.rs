@@ -362,6 +362,9 @@ fn anybodys_embeddings_are_purified() {
     let past = path("past.csv");
     let (from, n_votes, status) = votes("4", &[&new, "--past", &past, &past, &past]);
     assert_eq!((from.as_str(), n_votes, status[0].as_str()), ("past assignments", 3, "dropped"));
+    // One past clustering has two votes: together or not.
+    let (_, n_votes, status) = votes("6", &[&new, "--past", &past]);
+    assert_eq!((n_votes, status[0].as_str()), (1, "dropped"));
     let (from, n_votes, status) = votes("5", &[&new, "--no-votes"]);
     assert_eq!((from.as_str(), n_votes, status[0].as_str()), ("nothing", 0, "kept"));
 
@@ -374,7 +377,9 @@ fn anybodys_embeddings_are_purified() {
     };
     refused(&[&new, "--gamma", "1"], "--gamma");
     refused(&[&new, "--alpha", "0"], "--alpha");
-    refused(&[&new, "--k", "4", "--past", &past], "no vote can fall below --lower 0");
+    refused(&[&new, "--k", "4", "--past", &past, "--lower", "0"], "no vote can fall below --lower 0");
+    refused(&[&old, &new, "--k", "4", "--past", &past], "two pasts");
+    refused(&[&new, "--no-votes", "--lower", "1"], "--no-votes");
     refused(&[&new, "--k", "4", "--upper", "99"], "no vote can reach --upper 99");
     write_npy(&file("short.npy"), &[4, dim], &values[..4 * dim]).unwrap();
     refused(&[&path("short.npy"), &new, "--k", "4"], "rows");

@@ -163,14 +163,22 @@ fn broken_data_and_wrong_words_are_named() {
     let out = dir.path().join("det");
     let said = |more: &[&str], code: i32| fail(code, &small_detector(&voc, &out, more));
     assert!(said(&["--set", "val"], 2).contains("val.txt"));
-    assert!(said(&["--rois", "0"], 2).contains("--rois"));
-    assert!(said(&["--short-side", "8"], 2).contains("--short-side"));
-    assert!(said(&["--lr", "-1"], 2).contains("--lr"));
     let with = |from: &str, to: &str| -> Vec<String> {
         let of = small_detector(&voc, &out, &[]);
         of.into_iter().map(|word| if word == from { to.to_string() } else { word.to_string() }).collect()
     };
     let refused = |from: &str, to: &str, code: i32| fail(code, &words(&with(from, to)));
+    let instead = |flag: &str, value: &'static str| {
+        let mut args = small_detector(&voc, &out, &[]);
+        let at = args.iter().position(|word| *word == flag).unwrap() + 1;
+        args[at] = value;
+        fail(2, &args)
+    };
+    for (flag, bad) in [("--rois", "0"), ("--short-side", "8")] {
+        let said = instead(flag, bad);
+        assert!(said.contains(flag) && !said.contains("multiple times"), "{said}");
+    }
+    assert!(said(&["--lr", "-1"], 2).contains("--lr"));
     assert!(refused(CLASSES, "disc,square", 1).contains("there is no class triangle"), "or no image has one");
     assert!(refused(CLASSES, "disc,disc", 2).contains("disc twice"));
     assert!(refused("random", "nowhere", 2).contains("nowhere"));

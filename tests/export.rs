@@ -86,10 +86,10 @@ fn wrong_use_is_explained() {
     let said = fail(2, &["export", run, "--to", "safetensors", "--with-preprocess"]);
     assert!(said.contains("ONNX"), "{said}");
     let said = fail(2, &["export", run, "--to", "onnx", "--out", run]);
-    assert!(said.contains("in the way"), "{said}");
+    assert!(said.contains("there already"), "{said}");
     let model = out.join("model.safetensors").display().to_string();
     let said = fail(2, &["export", &model, "--to", "safetensors", "--out", &model]);
-    assert!(said.contains("in the way"), "{said}");
+    assert!(said.contains("there already"), "{said}");
     let said = fail(2, &["export", &model, "--to", "onnx", "--best"]);
     assert!(said.contains("--best"), "{said}");
     let junk = dir.path().join("junk.safetensors");

@@ -3,6 +3,7 @@
 use crate::cli;
 use crate::error::{Error, Result};
 use crate::export::Model;
+use crate::files::free_file;
 use crate::work::Stop;
 use clap::{Args as Arguments, ValueEnum};
 use std::path::PathBuf;
@@ -63,9 +64,11 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
         let name = if full.is_dir() { full.file_name() } else { full.file_stem() };
         PathBuf::from(name.unwrap_or_default()).with_added_extension(ending)
     });
-    let same = |a: &PathBuf| a.canonicalize().is_ok_and(|a| args.model.canonicalize().is_ok_and(|b| a == b));
-    if out.is_dir() || same(&out) {
-        return Err(Error::usage(format!("{} is in the way", out.display()), "give --out the name of another file"));
+    for file in std::iter::once(&out).chain(&args.sample) {
+        free_file(file)?;
+    }
+    if args.sample.as_ref() == Some(&out) {
+        return Err(Error::usage("--sample and --out are one file", "give them two names"));
     }
     stop.check()?;
     if onnx {

@@ -74,6 +74,9 @@ impl Input {
     pub fn read(path: &Path, files: Option<&Path>) -> Result<Input> {
         let (features, names, run) = if path.is_dir() {
             let run = RunFolder::open(path)?;
+            if files.is_some() {
+                return Err(Error::usage("--files is for matrices", "leave it out: a run has its own files.csv"));
+            }
             let (config, _) = run.read_config()?;
             if !run.file("embeddings.npy").exists() {
                 let message = format!("{} has no embeddings yet", path.display());

@@ -56,14 +56,14 @@ pub struct Args {
     /// How much a vote counts less for every step it is older [default: 0.8; for repeated k-means, which has no order, 1]
     #[arg(long)]
     alpha: Option<f64>,
-    /// Kept rows with a vote below this are dropped
-    #[arg(long, default_value_t = 0.0)]
-    lower: f64,
+    /// Kept rows with a vote below this are dropped [default: 0; with one past clustering, the middle of its two votes]
+    #[arg(long)]
+    lower: Option<f64>,
     /// Rows taken out with at least this vote are pulled back [default: 0.617 of the greatest vote]
     #[arg(long)]
     upper: Option<f64>,
     /// CP_r alone
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["past", "alpha", "lower", "upper"])]
     no_votes: bool,
     /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file`
     #[arg(long, value_name = "FILE")]
@@ -143,6 +143,10 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     super::use_threads(args.common.threads)?;
     free(&args.out)?;
     check(args)?;
+    if !args.past.is_empty() && args.inputs.len() > 1 {
+        let message = "--past and earlier matrices are two pasts";
+        return Err(Error::usage(message, "give the newest matrix alone with --past, or leave --past out"));
+    }
     let quiet = args.common.json;
     let Read { input, older, assignments, labels, run } = read(args)?;
     let gallery = match args.no_sheet && args.images.is_none() {
@@ -164,7 +168,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
         votes_from: clustered.past_from,
         votes: clustered.past.len(),
         alpha: votes.map_or(0.0, |v| v.alpha),
-        lower: args.lower,
+        lower: votes.map_or(0.0, |v| v.lower),
         upper: votes.map_or(0.0, |v| v.upper),
         kept: 0,
         filtered: 0,
@@ -201,7 +205,7 @@ fn check(args: &Args) -> Result<()> {
     if args.votes == 0 && !args.no_votes {
         return wrong("--votes is 0", "let at least one clustering vote, or leave CP_s out with --no-votes");
     }
-    if !args.lower.is_finite() || args.upper.is_some_and(|u| !u.is_finite()) {
+    if args.lower.is_some_and(|l| !l.is_finite()) || args.upper.is_some_and(|u| !u.is_finite()) {
         return wrong("--lower and --upper must be numbers", "leave them out for the paper's");
     }
     if args.inputs.len() > 1 && args.inputs.iter().any(|path| path.is_dir()) {
@@ -369,16 +373,17 @@ fn votes(args: &Args, clustered: &Clustered) -> Result<(Option<Votes>, f64)> {
         ));
     }
     let least = 2.0 - greatest;
-    if least >= args.lower {
+    let usual = if least < 0.0 { 0.0 } else { (least + greatest) / 2.0 };
+    let lower = args.lower.unwrap_or(usual);
+    if least >= lower {
         return Err(Error::usage(
             format!(
-                "no vote can fall below --lower {}: with {n} past clusterings and --alpha {alpha} the least is {least:.3}",
-                args.lower
+                "no vote can fall below --lower {lower}: with {n} past clusterings and --alpha {alpha} the least is {least:.3}"
             ),
             format!("give more of the past, a --lower above {least:.3}, or --no-votes"),
         ));
     }
-    Ok((Some(Votes { alpha, lower: args.lower, upper }), greatest))
+    Ok((Some(Votes { alpha, lower, upper }), greatest))
 }
 
 /// Purifies, and ranks what does not belong.

@@ -8,6 +8,7 @@ use crate::report::{Limits, View, look, page, steps};
 use crate::run::RunFolder;
 use crate::work::Stop;
 use clap::Parser;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,6 +50,12 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     for run in &runs {
         let images = run.read_config().and_then(|(config, _)| progress::read_images(&config, args.quiet, stop));
         views.push(view(run, images.map(Arc::new), limits, args.quiet, stop)?);
+    }
+    // Runs of one name are told apart by their paths.
+    let names: BTreeSet<String> = views.iter().map(|view| view.name().to_string()).collect();
+    if names.len() < views.len() {
+        views =
+            views.into_iter().zip(&runs).map(|(view, run)| view.renamed(&run.path().display().to_string())).collect();
     }
     let bytes = write(&out, &views)?;
     if args.quiet {

@@ -261,8 +261,8 @@ fn dry_run(args: &Args, stop: &Stop) -> Result<()> {
     let (_, config, dataset) = read(args, stop)?;
     // A place for what the trial needs to be, which goes with it.
     let place = std::env::temp_dir().join(format!("pcp-dry-run-{}", std::process::id()));
+    let run = RunFolder::create(&place, false)?;
     let outcome = (|| {
-        let run = RunFolder::create(&place, false)?;
         let about = About { presets: args.preset.clone(), ..About::default() };
         let schedule = Schedule::new(&config, dataset.train.images.len())?;
         let progress = Progress::new(args.quiet || args.json, &schedule, dataset.train.images.len(), &run);

@@ -1,16 +1,19 @@
 //! Near duplicates: rows whose cosine is at least a threshold, and what such pairs join into groups.
 //!
-//! All pairs are looked at, tile by tile ([`crate::dots`]); memory is a few pairs a row. What is already known to be of one
-//! group is not noted again, so that ten thousand copies of one image cost no more than their comparison.
+//! All pairs are looked at, tile by tile ([`crate::dots`]). What is already known to be of one group is not noted again, and pairs
+//! that say nothing new are thrown away, so that memory is a few pairs a row however many copies there are.
 
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::error::Result;
 use crate::features::{Features, dot};
 use rayon::prelude::*;
+use std::collections::HashMap;
 
 /// Rows of a work unit, and units between two looks at what is known.
 const BLOCK: usize = 256;
 const UNITS: usize = 32;
+/// Pairs of a work unit before they are sifted.
+const MOST: usize = 1 << 16;
 
 /// Images that are nearly the same.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,10 +42,10 @@ pub fn groups(features: &Features, threshold: f32, tick: &mut dyn FnMut(usize) -
                 let rows = BLOCK.min(n - start);
                 let left = &features.values[start * features.dim..(start + rows) * features.dim];
                 let all: Vec<u32> = (0..rows as u32).collect();
-                let mut pairs = Pairs { start, rows: n, threshold, root: &root, found: Vec::new() };
+                let mut pairs = Pairs { start, rows: n, threshold, root: &root, found: Vec::new(), most: MOST };
                 // Pairs with rows before this unit were seen from the other side.
                 products(left, &all, &packed, start / WIDTH..panels, &mut pairs);
-                pairs.found
+                forest(pairs.found)
             })
             .collect();
         found.into_iter().flatten().for_each(|(a, b)| join(&mut root, a, b));
@@ -71,6 +74,8 @@ struct Pairs<'a> {
     threshold: f32,
     root: &'a [u32],
     found: Vec<(u32, u32)>,
+    /// Pairs from which on they are sifted.
+    most: usize,
 }
 
 impl Visit for Pairs<'_> {
@@ -96,7 +101,37 @@ impl Pairs<'_> {
                 self.found.push((a as u32, b as u32));
             }
         }
+        if self.found.len() >= self.most {
+            self.found = forest(std::mem::take(&mut self.found));
+            self.most = MOST.max(2 * self.found.len());
+        }
     }
+}
+
+/// The pairs among `pairs` that join what the ones before them did not: at most one for every row.
+fn forest(pairs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    let mut above: HashMap<u32, u32> = HashMap::new();
+    let top = |above: &mut HashMap<u32, u32>, row: u32| {
+        let mut last = row;
+        while let Some(next) = above.get(&last) {
+            last = *next;
+        }
+        // The way is shorter the next time.
+        if last != row {
+            above.insert(row, last);
+        }
+        last
+    };
+    let mut joins = |&(a, b): &(u32, u32)| {
+        let (a, b) = (top(&mut above, a), top(&mut above, b));
+        if a != b {
+            above.insert(a.max(b), a.min(b));
+        }
+        a != b
+    };
+    let mut pairs = pairs;
+    pairs.retain(|pair| joins(pair));
+    pairs
 }
 
 /// The first row of the group of `i`.

@@ -206,7 +206,8 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         };
         let seen: Vec<_> = (0..count.min(limit)).into_par_iter().map(own).collect();
         next_id += count as u64;
-        let held = (whole.packed && !room.holds_all()).then_some(whole.bytes);
+        // Records of a packed file cannot be read again from the disk; whether they must be is known when all files are read.
+        let held = whole.packed.then_some(whole.bytes);
         let stamp = Some(whole.stamp.stamp);
         let origin = Arc::new(Records { path: file.into(), stamp, held, header, labels: 0, layout });
         stamps.push(whole.stamp);

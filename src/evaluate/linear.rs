@@ -124,9 +124,10 @@ impl Probing<'_> {
         for made in self.loader.stream(part, batches, vec![view]) {
             let (draws, batch) = made?;
             let found = self.of_batch(batch, layers)?;
-            for (all, mut part) in all.iter_mut().zip(found) {
-                let values = [std::mem::take(&mut all.values), std::mem::take(&mut part.values)].concat();
-                *all = Features { rows: all.rows + part.rows, dim: part.dim, values };
+            for (all, part) in all.iter_mut().zip(found) {
+                all.values.reserve_exact(if all.rows == 0 { rows.len() * part.dim } else { 0 });
+                all.values.extend(part.values);
+                (all.rows, all.dim) = (all.rows + part.rows, part.dim);
             }
             done(draws.len());
         }

@@ -218,7 +218,8 @@ mod tests {
             let network = crate::backbone::Network::new(&settings, side).unwrap();
             let weights = network.init(0);
             let (mean, std) = ([0.5; 3], [0.25; 3]);
-            let card = ModelCard { network: settings, size: side, margin: 1.0, mean, std, round: 0, epoch: 0 };
+            let card =
+                ModelCard { network: settings, size: side, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 };
             let model = Model { network, weights, card };
             let whole = fields(&model.onnx(preprocess));
             let graph = fields(&whole.iter().find(|(n, _)| *n == 7).unwrap().1);

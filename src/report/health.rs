@@ -64,10 +64,10 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
         };
         (level(1.0 - largest, at.map(|share| 1.0 - share)), text)
     });
-    let churn = match (clustering, clustering.and_then(Clustering::same)) {
-        (Some(_), Some(same)) => {
-            let text = format!("Clusters share {} of their members with those of the epoch before.", percent(same));
-            (level(same, SAME), text)
+    let churn = match (clustering, contents.records.iter().rev().find_map(|r| r.churn)) {
+        (Some(_), Some(churn)) => {
+            let text = format!("Images share {} of their company with the epoch before.", percent(1.0 - churn));
+            (level(1.0 - churn, SAME), text)
         }
         (Some(_), None) => (Level::Unknown, "There is no earlier clustering to compare with.".into()),
         _ => no_clusters(),

@@ -92,12 +92,6 @@ impl<'a> Clustering<'a> {
         status.iter().filter(|s| trusted(**s)).count() as f64 / status.len().max(1) as f64
     }
 
-    /// How much of their company images kept since the clusters before, on average.
-    pub fn same(&self) -> Option<f64> {
-        let weighted = self.clusters.iter().map(|c| c.same.map(|same| same * c.members.len() as f64));
-        Some(weighted.sum::<Option<f64>>()? / self.grouping.cluster.len().max(1) as f64)
-    }
-
     /// The largest clusters in figures.
     pub fn list(&self) -> Vec<Value> {
         let share = |x: f64| rounded(x as f32, 3);

@@ -25,7 +25,8 @@ impl RunFolder {
     pub fn append_events(&self, record: &EpochRecord, epochs: u32, sizes: &[u32]) -> Result<()> {
         let path = self.events();
         make_folder(&self.file("tensorboard"))?;
-        let mut bytes = if path.exists() { Vec::new() } else { framed(&event(0).bytes(3, "brain.Event:2")) };
+        let begun = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+        let mut bytes = if begun { Vec::new() } else { framed(&event(0).bytes(3, "brain.Event:2")) };
         let scalars = scalars(record);
         let mut summary =
             Message::new().each(scalars, |m, (tag, v)| m.message(1, &Message::new().bytes(1, tag).float(2, v as f32)));

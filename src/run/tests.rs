@@ -56,6 +56,10 @@ fn a_folder_with_anything_in_it_is_refused() {
     drop(run);
     RunFolder::create(&out, true).unwrap();
     assert!(!out.join("config.toml").exists() && out.join("notes.txt").exists());
+    // Settings of another program are not ours to overwrite.
+    std::fs::write(out.join("config.toml"), "[model]\nwidth = 3\n").unwrap();
+    assert!(RunFolder::create(&out, true).unwrap_err().message.contains("not written by pcp"));
+    std::fs::remove_file(out.join("config.toml")).unwrap();
     // Now it holds no run: there is nothing that may be overwritten.
     assert!(RunFolder::create(&out, true).is_err());
     assert!(RunFolder::open(&out).unwrap_err().message.contains("not a run folder"));

@@ -59,7 +59,7 @@ pub fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     let network = config::Network { arch, width, embedding: *embedding, stem, head };
     let (mean, std) = if large { IMAGENET } else { CIFAR };
     let (size, margin) = if large { (224, 256.0 / 224.0) } else { (32, 1.0) };
-    Ok(ModelCard { network, size, margin, mean, std, round: 0, epoch: 0 })
+    Ok(ModelCard { network, size, margin, stored: None, mean, std, round: 0, epoch: 0 })
 }
 
 /// The weights with which a run of `network` begins: `arrays`, where they fit. The layers that make the embedding may be of

@@ -58,6 +58,9 @@ pub struct ModelCard {
     pub size: usize,
     /// The clean view's margin.
     pub margin: f64,
+    /// The short side to which photographs are shrunk first; 0 keeps them as they are.
+    #[serde(default)]
+    pub stored: Option<usize>,
     /// Channel means.
     pub mean: [f64; 3],
     /// Channel standard deviations.
@@ -327,7 +330,8 @@ impl Setup {
 pub fn card(config: &Config, network: &Network, (round, epoch): (u32, u32)) -> ModelCard {
     let (mean, std) = normalisation(config);
     let (margin, size) = (config.data.margin, network.size);
-    ModelCard { network: config.network.clone(), size, margin, mean, std, round, epoch }
+    let stored = Some(stored_side(config));
+    ModelCard { network: config.network.clone(), size, margin, stored, mean, std, round, epoch }
 }
 
 /// The network in the file `path`, with what must be known to feed it: by its own description, by the settings of the run that it
@@ -401,7 +405,7 @@ pub fn card_views(card: &ModelCard) -> (Augmenter, usize) {
         std: card.std.map(|x| x as f32),
         recipe: config::Recipe::default(),
     };
-    (augmenter, usual_stored_side(card.size))
+    (augmenter, card.stored.unwrap_or(usual_stored_side(card.size)))
 }
 
 /// The snapshots of a run, in the order of time: file name and weights.

@@ -150,20 +150,19 @@ fn sizes(labels: &[u32], clusters: usize) -> Vec<usize> {
     sizes
 }
 
-/// Share of samples whose set of cluster partners is not what it was.
+/// How much company changes: 1 minus the share of partners, old and new, that a sample had both before and now, on average. A sample
+/// that was and is alone keeps its company.
 pub fn churn(before: &[u32], now: &[u32]) -> f64 {
     let count = |labels: &[u32]| sizes(labels, labels.iter().max().map_or(0, |m| *m as usize + 1));
     let (old_sizes, new_sizes) = (count(before), count(now));
-    // A new cluster is an old one unchanged when all its members come from one of the same size.
-    let mut origin: Vec<Option<u32>> = vec![None; new_sizes.len()];
-    let mut same: Vec<bool> = vec![true; new_sizes.len()];
-    for (&old, &new) in before.iter().zip(now) {
-        let new = new as usize;
-        let from = *origin[new].get_or_insert(old);
-        same[new] &= from == old && old_sizes[old as usize] == new_sizes[new];
-    }
-    let changed = now.iter().filter(|new| !same[**new as usize]).count();
-    changed as f64 / now.len().max(1) as f64
+    let mut both: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    before.iter().zip(now).for_each(|pair| *both.entry((*pair.0, *pair.1)).or_default() += 1);
+    // Of every sample in `shared`: partners in both clusters, of partners in either.
+    let kept = |((old, new), shared): (&(u32, u32), &usize)| {
+        let either = old_sizes[*old as usize] + new_sizes[*new as usize] - shared - 1;
+        *shared as f64 * if either == 0 { 1.0 } else { (shared - 1) as f64 / either as f64 }
+    };
+    if now.is_empty() { 0.0 } else { 1.0 - both.iter().map(kept).sum::<f64>() / now.len() as f64 }
 }
 
 impl State {
@@ -319,13 +318,15 @@ mod tests {
     fn churn_counts_changed_company() {
         // {0, 1}, {2, 3, 4}: renaming clusters changes nothing.
         assert_eq!(churn(&[0, 0, 1, 1, 1], &[7, 7, 3, 3, 3]), 0.0);
-        // 4 moves from the second to the first: everybody's company changed.
-        assert_eq!(churn(&[0, 0, 1, 1, 1], &[0, 0, 1, 1, 0]), 1.0);
-        // {0, 1} stays; {2, 3, 4} splits.
-        assert_eq!(churn(&[0, 0, 1, 1, 1], &[0, 0, 1, 1, 2]), 0.6);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} is not {b}");
+        // 4 moves from the second to the first: 0 and 1 keep one of two partners, 2 and 3 one of two, 4 none of four.
+        near(churn(&[0, 0, 1, 1, 1], &[0, 0, 1, 1, 0]), 1.0 - (4.0 * 0.5) / 5.0);
+        // {0, 1} stays; {2, 3, 4} splits into {2, 3}, which keep one of two, and 4, which loses both.
+        near(churn(&[0, 0, 1, 1, 1], &[0, 0, 1, 1, 2]), 1.0 - (2.0 + 2.0 * 0.5) / 5.0);
         assert_eq!(churn(&[], &[]), 0.0);
-        // Two clusters merge into one of the same size as a third.
-        assert_eq!(churn(&[0, 1, 2, 2], &[5, 5, 6, 6]), 0.5);
+        // Alone before and now is no change; two that meet have lost what they had, nothing, and share nothing.
+        near(churn(&[0, 1, 2, 2], &[5, 5, 6, 6]), 0.5);
+        assert_eq!(churn(&[0, 1, 2], &[2, 0, 1]), 0.0);
     }
 
     #[test]

@@ -62,6 +62,7 @@ torch.manual_seed(0)
 net = torchvision.models.resnet18().eval()
 arrays = {k: v.contiguous() for k, v in net.state_dict().items()}
 save_file(arrays, models / "torchvision.st")
+(models / "torchvision.onnx").unlink(missing_ok=True)
 command = [program, "export", models / "torchvision.st", "--to", "onnx", "--out", models / "torchvision.onnx", "--sample", models / "torchvision.npz"]
 subprocess.run(command, check=True)
 sample = np.load(models / "torchvision.npz")

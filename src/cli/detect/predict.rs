@@ -7,7 +7,7 @@ use crate::detect::ap::Detection;
 use crate::detect::find::find;
 use crate::detect::settings::read_detector;
 use crate::error::{Error, Result};
-use crate::files::{make_folder, write_bytes};
+use crate::files::{free, make_folder, write_bytes};
 use crate::picture::{Boxed, boxed};
 use crate::run::{DETECTION, RunFolder};
 use crate::work::Stop;
@@ -66,18 +66,27 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     let (detector, search) = (Arc::new(detector), settings.search());
     let files = photographs(&args.images)?;
     let (ids, names) = (numbers(&files), picture_names(&files));
+    free(&args.out)?;
     make_folder(&args.out)?;
     let shown = bar("finding", args.json);
     shown.set_length(files.len() as u64);
-    let (mut all, mut drawn) = (Vec::new(), 0);
+    let (mut all, mut drawn, mut broken) = (Vec::new(), 0, 0);
     for ((file, id), name) in files.iter().zip(ids).zip(&names) {
         let (detector, weights, path) = (detector.clone(), weights.clone(), file.clone());
-        let (image, found) = stop.run(move || {
-            let image = decode::file(&path)
-                .map_err(|why| Error::data(format!("{}: {why}", path.display()), "leave it out, or mend it"))?;
+        let looked = stop.run(move || {
+            let image = decode::file(&path)?;
             let found = find(&detector, &weights, &image, &search);
-            Ok::<_, Error>((image, found))
-        })??;
+            Ok::<_, String>((image, found))
+        })?;
+        shown.inc(1);
+        let (image, found) = match looked {
+            Ok(looked) => looked,
+            Err(why) => {
+                shown.suspend(|| eprintln!("warning: {} is left out: {why}", file.display()));
+                broken += 1;
+                continue;
+            }
+        };
         let likely: Vec<&Detection> = found.iter().filter(|d| d.score >= args.score).collect();
         drawn += likely.len();
         let boxes: Vec<Boxed> = likely
@@ -98,9 +107,11 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
             file_name: file.display().to_string(),
             category: settings.classes[d.class].clone(),
         }));
-        shown.inc(1);
     }
     shown.finish_and_clear();
+    if broken == files.len() {
+        return Err(Error::data("none of the photographs can be read", "give images that pcp data check finds sound"));
+    }
     let text = serde_json::to_string(&all).map_err(|e| Error::file(e.to_string(), "please report this"))?;
     write_bytes(&args.out.join("detections.json"), format!("{text}\n").as_bytes())?;
     if args.json {
@@ -108,7 +119,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     }
     cli::print(&format!(
         "  {} photographs, {drawn} objects of score {} or more drawn; all {} are in {}",
-        files.len(),
+        files.len() - broken,
         args.score,
         all.len(),
         args.out.join("detections.json").display()
@@ -126,10 +137,12 @@ fn photographs(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let entries = std::fs::read_dir(path).map_err(|e| Error::io("read", path, &e))?;
         let ending = |p: &Path| p.extension().map(|e| e.to_string_lossy().to_lowercase());
         let mut inside: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-        inside.retain(|p| ending(p).is_some_and(|e| ["jpg", "jpeg", "png"].contains(&e.as_str())));
+        inside.retain(|p| {
+            ending(p).is_some_and(|e| ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"].contains(&e.as_str()))
+        });
         if inside.is_empty() {
             let message = format!("{} has no photographs", path.display());
-            return Err(Error::usage(message, "give files or folders with JPEG or PNG images"));
+            return Err(Error::usage(message, "give files or folders with images"));
         }
         inside.sort();
         files.extend(inside);

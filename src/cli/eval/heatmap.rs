@@ -11,6 +11,7 @@ use crate::train::setup;
 use crate::work::Stop;
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -58,8 +59,13 @@ pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
     let (config, _) = run.read_config()?;
     let (network, weights, _, file) = setup::read_model(&run, &config, args.best)?;
     let augmenter = setup::augmenter(&config);
-    let pictures =
+    let mut pictures =
         args.images.iter().map(|path| Picture::read(path, args.boxes.as_deref())).collect::<Result<Vec<_>>>()?;
+    let names: BTreeSet<&String> = pictures.iter().map(|picture| &picture.name).collect();
+    if names.len() < pictures.len() {
+        // Files of one name in several folders.
+        pictures.iter_mut().enumerate().for_each(|(i, picture)| picture.name = format!("{}-{}", i + 1, picture.name));
+    }
     let mut states = match args.snapshots {
         Some(_) => setup::read_snapshots(&run, &config)?,
         None => Vec::new(),

@@ -13,7 +13,7 @@ use crate::tsne::Tsne;
 use crate::work::Stop;
 use image::RgbImage;
 use image::imageops::overlay as paste;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Rows of a figure of heat.
 const ROWS: usize = 6;
@@ -34,6 +34,7 @@ pub fn draw(
     if let Some(known) = PanelRecord::read(folder, panel)?
         && result.is_some_and(|result| result.seed == known.seed && result.revision == known.revision)
         && folder.join(panel.id()).is_dir()
+        && !(lacks_boxes(&known) && voc(scale, dir).is_some())
     {
         return Ok(());
     }
@@ -57,8 +58,7 @@ fn heat(scale: Scale, run: &RunFolder, out: &Path, dir: Option<&str>, quiet: boo
     let (network, _, _, _) = setup::read_model(run, &config, false)?;
     let augmenter = setup::augmenter(&config);
     let states = setup::read_snapshots(run, &config)?;
-    let boxed = dir.filter(|_| scale != Scale::Tiny).map(|dir| Path::new(dir).join("VOCdevkit").join("VOC2007"));
-    let pictures = match boxed.filter(|voc| voc.is_dir()) {
+    let pictures = match voc(scale, dir) {
         Some(voc) => in_boxes(&voc)?,
         None => one_a_class(&progress::read_images(&config, quiet, stop)?)?,
     };
@@ -91,6 +91,17 @@ fn heat(scale: Scale, run: &RunFolder, out: &Path, dir: Option<&str>, quiet: boo
     bar.finish_and_clear();
     write_png(&out.join("heat.png"), &sheet)?;
     Ok(Found::Heat { states: seen, images: pictures.len() })
+}
+
+/// Where images with boxes are, if they are.
+fn voc(scale: Scale, dir: Option<&str>) -> Option<PathBuf> {
+    let folder = dir.filter(|_| scale != Scale::Tiny).map(|dir| Path::new(dir).join("VOCdevkit").join("VOC2007"));
+    folder.filter(|voc| voc.is_dir())
+}
+
+/// Whether heat was drawn without boxes to measure it in.
+fn lacks_boxes(record: &PanelRecord) -> bool {
+    matches!(&record.found, Found::Heat { states, .. } if states.iter().all(|state| state.inside.is_none()))
 }
 
 /// The first images of a VOC folder that have boxes.
