@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use serde_json::json;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const KILLS: usize = 200;
 const PRESETS: [&str; 8] = ["pcp", "pc-cpr", "ir", "is", "and", "deepcluster", "moco2", "supervised"];
@@ -25,12 +25,13 @@ fn campaign(dir: &Path, preset: &str, random: &mut u64) -> (usize, usize, usize,
     let mut child = start(&words(&small(&out, &own)));
     loop {
         *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Early enough for many kills a run, late enough to get on.
-        let pause = usual.mul_f64(0.04 + 0.12 * ((*random >> 33) as f64 / f64::from(1u32 << 31)));
-        let until = Instant::now() + pause;
-        while Instant::now() < until && child.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(1));
+        // Some while after something new was saved, so that it gets on; every fifth time at once, whatever was saved.
+        let saved = checkpoints(&out);
+        if kills % 5 != 0 {
+            wait_for(&mut child, || checkpoints(&out) != saved);
         }
+        let pause = usual.mul_f64(0.1 * ((*random >> 33) as f64 / f64::from(1u32 << 31)));
+        std::thread::sleep(pause);
         child.kill().unwrap();
         if child.wait().unwrap().success() {
             break;
