@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::files::{link, make_folder};
 use crate::work::Stop;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,17 @@ pub enum How {
 pub fn names(assignment: &[u32], paths: &[PathBuf]) -> Vec<PathBuf> {
     let digits = assignment.iter().max().map_or(1, |c| c.to_string().len());
     let mut taken: HashSet<(u32, String)> = HashSet::new();
+    // The number to try next for a name, so that ten thousand of one name are not counted through for each.
+    let mut next: HashMap<(u32, String), usize> = HashMap::new();
     let mut name = |(cluster, path): (&u32, &PathBuf)| {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let ending = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
         let numbered = |n: usize| if n == 1 { format!("{stem}{ending}") } else { format!("{stem}-{n}{ending}") };
-        let free = (1..).map(numbered).find(|name| taken.insert((*cluster, name.to_lowercase()))).unwrap_or_default();
-        PathBuf::from(format!("cluster-{cluster:0digits$}")).join(free)
+        let from = next.entry((*cluster, numbered(1).to_lowercase())).or_insert(1);
+        while !taken.insert((*cluster, numbered(*from).to_lowercase())) {
+            *from += 1;
+        }
+        PathBuf::from(format!("cluster-{cluster:0digits$}")).join(numbered(*from))
     };
     assignment.iter().zip(paths).map(&mut name).collect()
 }
