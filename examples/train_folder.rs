@@ -28,9 +28,7 @@ fn main() -> Result<()> {
     let dataset = data::load(&setup::load_request(&config)?, &|_, _| ())?;
     let config = setup::resolve(config, &dataset)?;
     let about = About { data: dataset.name.clone(), fingerprint: dataset.fingerprint(), ..About::default() };
-    let run = RunFolder::create(Path::new(out), false)?;
-    run.write_config(&config, &about)?;
-    run.write_files(&dataset)?;
+    let run = RunFolder::begin(Path::new(out), false, &config, &about, &dataset)?;
     let setup = Setup::new(config, dataset, run, about, Stop::default(), Arc::new(Silent))?;
     let result = train(&setup, setup.begin()?)?;
     println!("{} clusters keep {:.0} % of {} images", result.clusters, 100.0 * result.kept, result.images);

@@ -10,7 +10,6 @@ use crate::features::Features;
 use crate::files::{csv_field, write_whole};
 use crate::npy::NpyRows;
 use crate::resize::shrink;
-use crate::run::RunFolder;
 use crate::train::setup;
 use crate::work::Stop;
 use rayon::prelude::*;
@@ -41,26 +40,10 @@ pub struct Model {
 impl Model {
     /// The network of a run folder (its last weights, or, when `best`, those of the best probe), or of a `model.safetensors`.
     pub fn open(path: &Path, best: bool) -> Result<Model> {
-        if path.is_dir() {
-            return Self::of_run(&RunFolder::open(path)?, best);
-        }
-        if best {
-            let message = format!("--best chooses among the weights of a run folder, and {} is a file", path.display());
-            return Err(Error::usage(message, "leave out --best, or give the run folder"));
-        }
-        let (network, weights, card) = setup::read_model_file(path)?;
+        let (network, weights, card, file) = setup::open_model(path, best)?;
         let (augmenter, stored) = setup::card_views(&card);
-        let file = path.display().to_string();
-        Ok(Model { network: Arc::new(network), weights, augmenter: Arc::new(augmenter), stored, file })
-    }
-
-    /// The network of `run`.
-    pub fn of_run(run: &RunFolder, best: bool) -> Result<Model> {
-        let (config, _) = run.read_config()?;
-        let (network, weights, _, file) = setup::read_model(run, &config, best)?;
-        let augmenter = Arc::new(setup::augmenter(&config));
-        let file = run.file(&file).display().to_string();
-        Ok(Model { network: Arc::new(network), weights, augmenter, stored: setup::stored_side(&config), file })
+        let (network, augmenter) = (Arc::new(network), Arc::new(augmenter));
+        Ok(Model { network, weights, augmenter, stored, file: file.display().to_string() })
     }
 
     /// The layer called `name`.

@@ -3,10 +3,9 @@
 pub mod onnx;
 
 use crate::backbone::{Batch, Network, Tap, Weights};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::npy::write_npz;
 use crate::rng::{Key, Purpose};
-use crate::run::RunFolder;
 use crate::tensors::{Array, Tensors};
 use crate::train::setup::{self, ModelCard};
 use std::path::Path;
@@ -33,18 +32,7 @@ impl Model {
     /// The network of a run folder (its last weights, or, when `best`, those of the best probe), or of a safetensors file: by its own
     /// description, or, where it has none, by the names and shapes of its arrays.
     pub fn open(path: &Path, best: bool) -> Result<Model> {
-        if path.is_dir() {
-            let run = RunFolder::open(path)?;
-            let (config, _) = run.read_config()?;
-            let (network, weights, place, _) = setup::read_model(&run, &config, best)?;
-            let card = setup::card(&config, &network, place);
-            return Ok(Model { network, weights, card });
-        }
-        if best {
-            let message = format!("--best chooses among the weights of a run folder, and {} is a file", path.display());
-            return Err(Error::usage(message, "leave out --best, or give the run folder"));
-        }
-        let (network, weights, card) = setup::read_model_file(path)?;
+        let (network, weights, card, _) = setup::open_model(path, best)?;
         Ok(Model { network, weights, card })
     }
 

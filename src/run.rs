@@ -135,6 +135,14 @@ impl RunFolder {
         Self::create_as(&TRAINING, path, overwrite)
     }
 
+    /// A new folder of a run on `dataset`, with its settings and the list of its files.
+    pub fn begin(path: &Path, overwrite: bool, config: &Config, about: &About, dataset: &Dataset) -> Result<RunFolder> {
+        let run = Self::create(path, overwrite)?;
+        run.write_config(config, about)?;
+        run.write_files(dataset)?;
+        Ok(run)
+    }
+
     /// The same for any kind of run.
     pub fn create_as(kind: &'static Kind, path: &Path, overwrite: bool) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
@@ -372,6 +380,14 @@ impl RunFolder {
         let text = serde_json::to_string_pretty(result)
             .map_err(|e| Error::file(format!("result: {e}"), "please report this"))?;
         write_bytes(&self.file("result.json"), format!("{text}\n").as_bytes())
+    }
+
+    /// The result of a run that is finished; an error where it is not.
+    pub fn finished(&self) -> Result<RunResult> {
+        self.read_result()?.ok_or_else(|| {
+            let message = format!("{} has no result", self.path.display());
+            Error::file(message, "give the same command again: the run goes on")
+        })
     }
 
     /// The result, once the run is finished.

@@ -77,7 +77,21 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
 
     /// Reads a file and verifies its checksum.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::parse(&read_bytes(path)?).map_err(|why| {
+        Self::verified(&read_bytes(path)?, path)
+    }
+
+    /// Reads a file of ours or of somebody else's.
+    pub fn read_any(path: &Path) -> Result<Source<A>> {
+        let bytes = read_bytes(path)?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| foreign(path, &e.to_string()))?;
+        match header.metadata().as_ref().is_some_and(|m| m.contains_key(ENTRY)) {
+            true => Self::verified(&bytes, path).map(Source::Ours),
+            false => arrays(&bytes, path).map(Source::Theirs),
+        }
+    }
+
+    fn verified(bytes: &[u8], path: &Path) -> Result<Self> {
+        Self::parse(bytes).map_err(|why| {
             Error::file(format!("{} is damaged: {why}", path.display()), "use another file, or make it again")
         })
     }
@@ -119,17 +133,22 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
     }
 }
 
-/// Whether the safetensors file `path` says what it holds, as those that this program writes do.
-pub fn is_described(path: &Path) -> Result<bool> {
-    let bytes = read_bytes(path)?;
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| foreign(path, &e.to_string()))?;
-    Ok(header.metadata().as_ref().is_some_and(|m| m.contains_key(ENTRY)))
+/// What a safetensors file holds, by who wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source<A> {
+    /// This program: described, and verified.
+    Ours(Tensors<A>),
+    /// Somebody else: arrays alone.
+    Theirs(BTreeMap<String, Array>),
 }
 
-/// The arrays of a safetensors file that somebody else wrote; those of other types than ours are passed over.
+/// The arrays of a safetensors file, whoever wrote it; those of other types than ours are passed over.
 pub fn read_arrays(path: &Path) -> Result<BTreeMap<String, Array>> {
-    let bytes = read_bytes(path)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| foreign(path, &e.to_string()))?;
+    arrays(&read_bytes(path)?, path)
+}
+
+fn arrays(bytes: &[u8], path: &Path) -> Result<BTreeMap<String, Array>> {
+    let file = SafeTensors::deserialize(bytes).map_err(|e| foreign(path, &e.to_string()))?;
     let array = |(name, view): (String, TensorView)| Some((name, Array::from_view(&view)?));
     Ok(file.tensors().into_iter().filter_map(array).collect())
 }
@@ -188,11 +207,13 @@ mod tests {
         let bytes = 2.5f32.to_le_bytes();
         let view = TensorView::new(Dtype::F32, vec![1], &bytes).unwrap();
         std::fs::write(&theirs, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
-        assert!(is_described(&ours).unwrap() && !is_described(&theirs).unwrap());
+        let any = Tensors::<Vec<f64>>::read_any;
+        assert_eq!(any(&ours).unwrap(), Source::Ours(example()));
+        assert_eq!(any(&theirs).unwrap(), Source::Theirs(read_arrays(&theirs).unwrap()));
         assert_eq!(read_arrays(&theirs).unwrap(), [("w".to_string(), Array::F32(vec![1], vec![2.5]))].into());
         assert_eq!(read_arrays(&ours).unwrap(), example().arrays);
         std::fs::write(&theirs, b"hello").unwrap();
-        assert!(is_described(&theirs).is_err() && read_arrays(&theirs).is_err());
+        assert!(any(&theirs).is_err() && read_arrays(&theirs).is_err());
     }
 
     #[test]

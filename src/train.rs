@@ -23,7 +23,7 @@ use crate::purify::Positives;
 use crate::rng::{Key, Purpose};
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
-use state::{Counts, Sums};
+use state::{Counts, Sums, sizes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -222,7 +222,9 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     state.progress.classifier = classifier.or(state.progress.classifier);
     let record = EpochRecord { classifier, ..record(setup, state, knn, started.elapsed()) };
     setup.run.append_metrics(&record)?;
-    setup.run.append_events(&record, done, &sizes(state))?;
+    let labels = state.lesson.as_ref().and_then(|lesson| lesson.labels.as_deref());
+    let sizes = labels.map(|labels| sizes(labels, state.progress.counts.clusters)).unwrap_or_default();
+    setup.run.append_events(&record, done, &sizes)?;
     setup.observer.epoch(&record);
 
     // Who comes next asks for the positives and the labels alone.
@@ -238,14 +240,6 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
         (progress.round, progress.epoch) = (progress.round + 1, 0);
     }
     Ok(())
-}
-
-/// How many samples every cluster of the epoch has.
-fn sizes(state: &State) -> Vec<u32> {
-    let labels = state.lesson.as_ref().and_then(|lesson| lesson.labels.as_deref()).unwrap_or_default();
-    let mut sizes = vec![0; labels.iter().max().map_or(0, |most| *most as usize + 1)];
-    labels.iter().for_each(|label| sizes[*label as usize] += 1);
-    sizes
 }
 
 fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> EpochRecord {

@@ -10,13 +10,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-/// The small run, begun and stopped before its end, and the bits that it should end with.
-fn reference(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let out = dir.join("whole");
-    succeed(&words(&small(&out, &["--quiet", "--no-report"])));
-    bits(&out)
-}
-
 #[test]
 fn a_second_process_is_refused_with_the_first_ones_number() {
     let (_dir, out) = place("run");

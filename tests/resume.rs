@@ -7,12 +7,6 @@ use common::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-fn reference(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let out = dir.join("whole");
-    succeed(&words(&small(&out, &["--quiet"])));
-    bits(&out)
-}
-
 fn unfinished_checkpoint(out: &Path) -> bool {
     let entries = std::fs::read_dir(out.join("checkpoints")).into_iter().flatten().flatten();
     entries.into_iter().any(|e| e.path().extension().is_some_and(|e| e == "tmp"))

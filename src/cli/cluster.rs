@@ -1,6 +1,6 @@
 //! `pcp cluster`.
 
-use super::input::{Common, Input, number_or_auto, with_bar};
+use super::input::{Common, Input, Making, number_or_auto, with_bar, written};
 use super::progress::bar;
 use super::table;
 use crate::curate::auto::{Tried, choose};
@@ -45,18 +45,8 @@ pub struct Args {
     /// Make a folder per cluster
     #[arg(long, value_enum)]
     folders: Option<Folders>,
-    /// The folder that the names of the images are below [default: the run's]
-    #[arg(long, value_name = "DIR")]
-    images: Option<PathBuf>,
-    /// Starts of k-means, of which the best counts
-    #[arg(long, default_value_t = 3)]
-    starts: u32,
-    /// Updates of the centroids
-    #[arg(long, default_value_t = 30)]
-    iterations: usize,
-    /// Write no page, even where there are images
-    #[arg(long)]
-    no_sheet: bool,
+    #[command(flatten)]
+    making: Making,
     #[command(flatten)]
     common: Common,
 }
@@ -96,15 +86,15 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     super::use_threads(args.common.threads)?;
     free(&args.out)?;
     let asked = number_or_auto("--k", &args.k)?;
-    if args.starts == 0 || args.iterations == 0 {
+    if args.making.starts == 0 || args.making.iterations == 0 {
         return Err(Error::usage("--starts and --iterations must be above 0", "leave them out for 3 and 30"));
     }
     let (metric, quiet) = (Metric::from(args.common.metric), args.common.json);
     let input = Input::read(&args.input, args.common.files.as_deref())?;
     let bad = input.bad(&args.common)?;
     let input = input.ready(bad, metric);
-    let wanted = args.folders.is_some() || args.images.is_some() || !args.no_sheet;
-    let gallery = if wanted { input.gallery(args.images.as_deref(), quiet, stop)? } else { None };
+    let wanted = args.folders.is_some() || args.making.images.is_some() || !args.making.no_sheet;
+    let gallery = if wanted { input.gallery(args.making.images.as_deref(), quiet, stop)? } else { None };
     let paths = match (args.folders, &gallery, &input.names) {
         (None, ..) => None,
         (Some(how), Some(gallery), Some(names)) => Some((how, gallery.paths(names)?)),
@@ -115,7 +105,8 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
             ));
         }
     };
-    let mut fit = Fit { k: 0, metric, iterations: args.iterations, starts: args.starts, seed: args.common.seed };
+    let mut fit =
+        Fit { k: 0, metric, iterations: args.making.iterations, starts: args.making.starts, seed: args.common.seed };
     let tried = match asked {
         Some(_) => None,
         None => {
@@ -147,7 +138,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
                 })
             })?;
         }
-        if let (Some(gallery), Some(names), false) = (&gallery, &input.names, args.no_sheet) {
+        if let (Some(gallery), Some(names), false) = (&gallery, &input.names, args.making.no_sheet) {
             write_sheet(out, &input, names, gallery, &found, tried.as_ref(), &summary)?;
             summary.sheet = true;
         }
@@ -297,12 +288,6 @@ fn show(s: &Summary) -> String {
     if s.empty > 0 {
         rows.push(("empty clusters".into(), s.empty.to_string()));
     }
-    if s.unusable > 0 {
-        rows.push(("rows left out".into(), format!("{}  (unusable.csv)", s.unusable)));
-    }
-    rows.push(("written".into(), s.out.display().to_string()));
-    if s.sheet {
-        rows.push(("page".into(), s.out.join("sheet.html").display().to_string()));
-    }
+    rows.extend(written(s.unusable, &s.out, s.sheet));
     table::columns(&rows)
 }

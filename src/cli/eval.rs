@@ -38,6 +38,20 @@ pub enum Verb {
     Tsne(tsne::Tsne),
 }
 
+/// Options that every measure has.
+#[derive(clap::Args)]
+struct Common {
+    /// Use the weights of the best probe instead of the last
+    #[arg(long)]
+    best: bool,
+    /// Threads [default: all cores]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
     match verb {
         Verb::Knn(args) => knn::run(&args, stop),

@@ -40,6 +40,36 @@ pub struct Common {
     pub json: bool,
 }
 
+/// Options of those that cluster, and show what they found.
+#[derive(Args)]
+pub struct Making {
+    /// The folder that the names of the images are below [default: the run's]
+    #[arg(long, value_name = "DIR")]
+    pub images: Option<PathBuf>,
+    /// Starts of k-means, of which the best counts
+    #[arg(long, default_value_t = 3)]
+    pub starts: u32,
+    /// Updates of the centroids
+    #[arg(long, default_value_t = 30)]
+    pub iterations: usize,
+    /// Write no page, even where there are images
+    #[arg(long)]
+    pub no_sheet: bool,
+}
+
+/// The last lines about a folder that was made: rows left out, where it is, its page.
+pub fn written(unusable: usize, out: &Path, sheet: bool) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    if unusable > 0 {
+        rows.push(("rows left out".to_string(), format!("{unusable}  (unusable.csv)")));
+    }
+    rows.push(("written".into(), out.display().to_string()));
+    if sheet {
+        rows.push(("page".into(), out.join("sheet.html").display().to_string()));
+    }
+    rows
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Near {
     /// The angle between rows

@@ -2,7 +2,7 @@
 
 mod output;
 
-use super::input::{Common, Input, number_or_auto, with_bar};
+use super::input::{Common, Input, Making, number_or_auto, with_bar};
 use crate::curate::auto::{Tried, choose};
 use crate::curate::labels::{self, Company, Verdict};
 use crate::curate::{Fit, Metric, past, suspects};
@@ -68,18 +68,8 @@ pub struct Args {
     /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file`
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
-    /// The folder that the names of the images are below [default: the run's]
-    #[arg(long, value_name = "DIR")]
-    images: Option<PathBuf>,
-    /// Starts of k-means, of which the best counts
-    #[arg(long, default_value_t = 3)]
-    starts: u32,
-    /// Updates of the centroids
-    #[arg(long, default_value_t = 30)]
-    iterations: usize,
-    /// Write no page, even where there are images
-    #[arg(long)]
-    no_sheet: bool,
+    #[command(flatten)]
+    making: Making,
     #[command(flatten)]
     common: Common,
 }
@@ -149,9 +139,9 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     }
     let quiet = args.common.json;
     let Read { input, older, assignments, labels, run } = read(args)?;
-    let gallery = match args.no_sheet && args.images.is_none() {
+    let gallery = match args.making.no_sheet && args.making.images.is_none() {
         true => None,
-        false => input.gallery(args.images.as_deref(), quiet, stop)?,
+        false => input.gallery(args.making.images.as_deref(), quiet, stop)?,
     };
     let clustered = cluster(args, &input, older, assignments, run, stop)?;
     let (votes, greatest) = votes(args, &clustered)?;
@@ -187,13 +177,15 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
         Ok(found)
     })?;
     output::count(&mut summary, &found);
-    make_whole(&args.out, |out| output::write(out, &input, &found, gallery.as_ref(), args.no_sheet, &mut summary))?;
+    make_whole(&args.out, |out| {
+        output::write(out, &input, &found, gallery.as_ref(), args.making.no_sheet, &mut summary)
+    })?;
     if args.common.json { super::print_json(&summary) } else { super::print(output::show(&summary).trim_end()) }
 }
 
 fn check(args: &Args) -> Result<()> {
     let wrong = |message: &str, hint: &str| Err(Error::usage(message, hint));
-    if args.starts == 0 || args.iterations == 0 {
+    if args.making.starts == 0 || args.making.iterations == 0 {
         return wrong("--starts and --iterations must be above 0", "leave them out for 3 and 30");
     }
     if !(0.0..1.0).contains(&args.gamma) {
@@ -302,8 +294,8 @@ fn cluster(
         Fit {
             k: usual,
             metric: args.common.metric.into(),
-            iterations: args.iterations,
-            starts: args.starts,
+            iterations: args.making.iterations,
+            starts: args.making.starts,
             seed: args.common.seed,
         },
         None,

@@ -190,7 +190,7 @@ pub fn assign(args: &Assign, stop: &Stop) -> Result<()> {
 
 /// Unit embeddings by the network of `run`.
 fn look(run: &RunFolder, pictures: &Pictures, quiet: bool, stop: &Stop) -> Result<(Features, crate::embed::Embedded)> {
-    let model = Model::of_run(run, false)?;
+    let model = Model::open(run.path(), false)?;
     let shown = bar("embedding", quiet);
     shown.set_length(pictures.len() as u64);
     let found = features_of(&model, pictures, Layer::Embedding, stop, &|n| shown.inc(n as u64));

@@ -311,9 +311,7 @@ fn begin(args: &Args, command: String, stop: &Stop) -> Result<Prepared> {
     let about = about(&dataset, names, command);
     let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
-    let run = RunFolder::create(&out, args.overwrite)?;
-    run.write_config(&config, &about)?;
-    run.write_files(&dataset)?;
+    let run = RunFolder::begin(&out, args.overwrite, &config, &about, &dataset)?;
     let (setup, progress) = prepare(args, config, dataset, run, about, stop)?;
     let state = setup.begin()?;
     Ok((setup, state, progress))

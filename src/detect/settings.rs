@@ -196,25 +196,13 @@ pub fn backbone(word: &str, width: Option<usize>) -> Result<Backbone> {
         return Err(Error::usage("--width is for an untrained network", format!("leave it out: {word} has its own")));
     }
     let path = Path::new(word);
-    if path.is_dir() {
-        let run = RunFolder::open(path)?;
-        let (config, _) = run.read_config()?;
-        let (network, weights, ..) = setup::read_model(&run, &config, false)?;
-        return Ok(Backbone {
-            size: network.size,
-            mean: config.data.mean.or([0.0; 3]),
-            std: config.data.std.or([1.0; 3]),
-            weights: Some(network.named(&weights)),
-            network: config.network,
-        });
-    }
-    if !path.is_file() {
+    if !path.exists() {
         return Err(Error::usage(
             format!("there is no run folder or file {word}"),
             "give a folder that pcp train wrote, its model.safetensors, or the word random",
         ));
     }
-    let (built, weights, ModelCard { network, size, mean, std, .. }) = setup::read_model_file(path)?;
+    let (built, weights, ModelCard { network, size, mean, std, .. }, _) = setup::open_model(path, false)?;
     Ok(Backbone { network, size, mean, std, weights: Some(built.named(&weights)) })
 }
 

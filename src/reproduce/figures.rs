@@ -149,10 +149,7 @@ pub enum Found {
 impl PanelRecord {
     /// The record of a panel that was drawn from a finished run.
     pub fn new(panel: &Panel, scale: Scale, run: &RunFolder, found: Found) -> Result<PanelRecord> {
-        let Some(result) = run.read_result()? else {
-            let message = format!("{} has no result", run.path().display());
-            return Err(Error::file(message, "give the same command again: the run goes on"));
-        };
+        let result = run.finished()?;
         Ok(PanelRecord {
             figure: format!("figure{}", panel.figure),
             panel: panel.name.into(),

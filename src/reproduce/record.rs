@@ -76,10 +76,7 @@ pub struct CellRecord {
 impl CellRecord {
     /// Reads a cell from its finished run. The cell of a round is what it would be had the run ended after that round.
     pub fn of(cell: &Cell, scale: Scale, run: &RunFolder) -> Result<CellRecord> {
-        let Some(result) = run.read_result()? else {
-            let message = format!("{} has no result", run.path().display());
-            return Err(Error::file(message, "give the same command again: the run goes on"));
-        };
+        let result = run.finished()?;
         // A network that was not trained has no epochs, and is measured as it is.
         let metrics = if result.epochs == 0 { Vec::new() } else { run.read_metrics()? };
         let within = |round: u32| !matches!(cell.measure, Measure::Round(last) if round > last);

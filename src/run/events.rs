@@ -22,7 +22,7 @@ impl RunFolder {
     }
 
     /// Adds an epoch, the `epochs`-th over all rounds; `sizes` are those of its clusters.
-    pub fn append_events(&self, record: &EpochRecord, epochs: u32, sizes: &[u32]) -> Result<()> {
+    pub fn append_events(&self, record: &EpochRecord, epochs: u32, sizes: &[usize]) -> Result<()> {
         let path = self.events();
         make_folder(&self.file("tensorboard"))?;
         let begun = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
@@ -99,20 +99,19 @@ fn scalars(r: &EpochRecord) -> Vec<(&'static str, f64)> {
 }
 
 /// A histogram of sizes, in buckets of equal width; a bucket holds what is above the limit before it, up to its own.
-fn histogram(sizes: &[u32]) -> Message {
-    let (least, most) = sizes.iter().fold((u32::MAX, 0), |(a, b), s| (a.min(*s), b.max(*s)));
-    let (least, most) = (f64::from(least), f64::from(most));
+fn histogram(sizes: &[usize]) -> Message {
+    let sizes: Vec<f64> = sizes.iter().map(|s| *s as f64).collect();
+    let (least, most) = sizes.iter().fold((f64::INFINITY, 0.0f64), |(a, b), s| (a.min(*s), b.max(*s)));
     let buckets = if most > least { BUCKETS } else { 1 };
     let width = (most - least) / buckets as f64;
     let limits: Vec<f64> = (1..=buckets).map(|i| if i == buckets { most } else { least + width * i as f64 }).collect();
     let mut counts = vec![0.0; buckets];
-    for size in sizes {
-        let size = f64::from(*size);
-        let bucket = limits.iter().position(|limit| size <= *limit).unwrap_or(buckets - 1);
+    for size in &sizes {
+        let bucket = limits.iter().position(|limit| size <= limit).unwrap_or(buckets - 1);
         counts[bucket] += 1.0;
     }
-    let sum: f64 = sizes.iter().map(|s| f64::from(*s)).sum();
-    let squares: f64 = sizes.iter().map(|s| f64::from(*s).powi(2)).sum();
+    let sum: f64 = sizes.iter().sum();
+    let squares: f64 = sizes.iter().map(|s| s * s).sum();
     Message::new()
         .double(1, least)
         .double(2, most)
@@ -176,14 +175,14 @@ mod tests {
 
     #[test]
     fn every_size_is_in_one_bucket() {
-        let of = |sizes: &[u32]| histogram(sizes).into_bytes();
+        let of = |sizes: &[usize]| histogram(sizes).into_bytes();
         let doubles =
             |bytes: &[u8]| -> Vec<f64> { bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect() };
         // Five doubles with a byte of key each, then the packed limits and counts, each with a byte of key and one of length.
         let parts = |bytes: &[u8], n: usize| (doubles(&bytes[47..47 + 8 * n]), doubles(&bytes[47 + 8 * n + 2..]));
         let (limits, counts) = parts(&of(&[4, 4, 4]), 1);
         assert_eq!((limits, counts), (vec![4.0], vec![3.0]));
-        let sizes: Vec<u32> = (0..=300).collect();
+        let sizes: Vec<usize> = (0..=300).collect();
         let bytes = of(&sizes);
         // 30 doubles are 240 bytes: two bytes of length.
         let limits = doubles(&bytes[48..48 + 240]);

@@ -104,7 +104,9 @@ fn steps(setup: &Setup, at: At) -> Result<f64> {
     let batches: Vec<Vec<Draw>> = method.batches(plan, at, &lesson).into_iter().take(STEPS + 1).collect();
     let random = plan.key(Purpose::View, at);
     let views = (0..method.views(plan, at) as u32).map(|view| View::Random(random, view)).collect();
-    let timed = batches.len().saturating_sub(1).max(1);
+    // The first is slower than the others: it counts only where it is the only one.
+    let warms_up = batches.len() > 1;
+    let timed = batches.len() - usize::from(warms_up);
     let mut began = Instant::now();
     for (i, made) in setup.loader.stream(Part::Train, batches, views).into_iter().enumerate() {
         setup.stop.check()?;
@@ -114,16 +116,11 @@ fn steps(setup: &Setup, at: At) -> Result<f64> {
         let dropout = DropoutKey { key: Key { purpose: Purpose::Dropout, ..random }, ids };
         let (network, weights, keys) = (&setup.network, &state.weights, state.keys.as_ref());
         method.step(plan, Task { network, weights, keys, batch, rows: &rows, dropout, at }, &memory, &lesson);
-        // The first is slower than the others, unless it is the only one.
-        if i == 0 && timed > 0 {
-            let first = began.elapsed().as_secs_f64();
-            if method.steps(plan) == 1 {
-                return Ok(first);
-            }
+        if i == 0 && warms_up {
             began = Instant::now();
         }
     }
-    Ok(began.elapsed().as_secs_f64() / timed as f64)
+    Ok(began.elapsed().as_secs_f64() / timed.max(1) as f64)
 }
 
 /// Seconds of a look at one image.

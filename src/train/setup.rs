@@ -17,11 +17,11 @@ use crate::loader::{Draw, Loader, Part, View};
 use crate::method::{self, Method, Plan};
 use crate::run::{About, RunFolder, Warning};
 use crate::schedule::{Schedule, probe_interval};
-use crate::tensors::{Array, Tensors, is_described, read_arrays};
+use crate::tensors::{Array, Source, Tensors, read_arrays};
 use crate::work::Stop;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Images whose heat maps a run keeps.
@@ -336,14 +336,11 @@ pub fn card(config: &Config, network: &Network, (round, epoch): (u32, u32)) -> M
 
 /// The network in the file `path`, with what must be known to feed it: by its own description, by the settings of the run that it
 /// lies in, or else by its arrays.
-pub fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
-    let (card, arrays) = match is_described(path)? {
-        true => {
-            let file = Tensors::<ModelCard>::read(path)?;
-            (file.about, named(file.arrays, ""))
-        }
-        false => {
-            let arrays = named(read_arrays(path)?, "");
+fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
+    let (card, arrays) = match Tensors::<ModelCard>::read_any(path)? {
+        Source::Ours(file) => (file.about, named(file.arrays, "")),
+        Source::Theirs(arrays) => {
+            let arrays = named(arrays, "");
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let card = match RunFolder::open(folder) {
                 Ok(run) => {
@@ -358,6 +355,24 @@ pub fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
     let network = Network::new(&card.network, card.size)?;
     let weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
     Ok((network, weights, card))
+}
+
+/// The network of a run folder (its last weights, or, when `best`, those of the best probe), or of a safetensors file, and the file that
+/// it was read from.
+pub fn open_model(path: &Path, best: bool) -> Result<(Network, Weights, ModelCard, PathBuf)> {
+    if path.is_dir() {
+        let run = RunFolder::open(path)?;
+        let (config, _) = run.read_config()?;
+        let (network, weights, place, file) = read_model(&run, &config, best)?;
+        let card = card(&config, &network, place);
+        return Ok((network, weights, card, run.file(&file)));
+    }
+    if best {
+        let message = format!("--best chooses among the weights of a run folder, and {} is a file", path.display());
+        return Err(Error::usage(message, "leave out --best, or give the run folder"));
+    }
+    let (network, weights, card) = read_model_file(path)?;
+    Ok((network, weights, card, path.to_path_buf()))
 }
 
 /// The weights that `train.init_from` gives `network`, and the arrays that it does not.

@@ -142,7 +142,8 @@ impl Counts {
     }
 }
 
-fn sizes(labels: &[u32], clusters: usize) -> Vec<usize> {
+/// How many samples each of `clusters` has.
+pub fn sizes(labels: &[u32], clusters: usize) -> Vec<usize> {
     let mut sizes = vec![0usize; clusters];
     for &label in labels {
         sizes[label as usize] += 1;

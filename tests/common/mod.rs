@@ -76,6 +76,13 @@ pub fn words(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
+/// What the small run ends with when nothing happens to it; it is made in `dir`.
+pub fn reference(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let out = dir.join("whole");
+    succeed(&words(&small(&out, &["--quiet", "--no-report"])));
+    bits(&out)
+}
+
 /// Everything of a finished run that must be equal when its bits are: all files but the log, times and commands.
 pub fn bits(run: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();

@@ -1,6 +1,6 @@
 //! `pcp eval clusters`.
 
-use super::{Origin, embed, keep};
+use super::{Common, Origin, embed, keep};
 use crate::cli;
 use crate::cli::progress::bar;
 use crate::cli::table;
@@ -31,15 +31,8 @@ pub struct Clusters {
     /// Clusters: a number, or `classes` for as many as there are classes [default: classes; without labels, those of the run]
     #[arg(long, value_name = "classes|N")]
     k: Option<String>,
-    /// Use the weights of the best probe instead of the last
-    #[arg(long)]
-    best: bool,
-    /// Threads [default: all cores]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Serialize)]
@@ -56,11 +49,11 @@ const CLUSTERS_SHOWN: usize = 30;
 const EPOCHS_SHOWN: usize = 8;
 
 pub fn run(args: &Clusters, stop: &Stop) -> Result<()> {
-    cli::use_threads(args.threads)?;
+    cli::use_threads(args.common.threads)?;
     let asked = args.k.as_deref().filter(|k| *k != "classes").map(number).transpose()?;
     let run = RunFolder::open(&args.run)?;
-    let report = measure(&run, asked, args.k.is_some(), args.best, args.json, stop)?;
-    if args.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
+    let report = measure(&run, asked, args.k.is_some(), args.common.best, args.common.json, stop)?;
+    if args.common.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
 }
 
 /// Clusters the features of a run into `asked` clusters, or into as many as there are classes (which must be known where they

@@ -1,5 +1,6 @@
 //! `pcp eval finetune`.
 
+use super::Common;
 use crate::cli;
 use crate::cli::progress::{self, bar};
 use crate::cli::table;
@@ -46,15 +47,8 @@ pub struct Finetune {
     /// Everything random follows from it
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Use the weights of the best probe instead of the last
-    #[arg(long)]
-    best: bool,
-    /// Threads [default: all cores]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Serialize)]
@@ -74,26 +68,26 @@ fn share(word: &str) -> Result<f64> {
 }
 
 pub fn run(args: &Finetune, stop: &Stop) -> Result<()> {
-    cli::use_threads(args.threads)?;
+    cli::use_threads(args.common.threads)?;
     let share = share(&args.labels)?;
     if args.epochs == 0 || args.batch == 0 || !(args.lr > 0.0 && args.lr.is_finite()) {
         return Err(Error::usage("--epochs, --batch and --lr must be above 0", "leave them out for the usual values"));
     }
     let run = RunFolder::open(&args.run)?;
     let (mut config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(&run, &config, args.best)?;
+    let (network, weights, _, file) = setup::read_model(&run, &config, args.common.best)?;
     let (weights, file) = match args.untrained {
         true => (network.init(config.train.seed), "untrained".to_string()),
         false => (weights, file),
     };
-    let dataset = Arc::new(progress::read_images(&config, args.json, stop)?);
+    let dataset = Arc::new(progress::read_images(&config, args.common.json, stop)?);
     let exam = Exam::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.
     config.augment = Recipe { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
     let loader = Loader::new(dataset, setup::augmenter(&config));
     let settings =
         Settings { share, epochs: args.epochs, batch: args.batch, lr: args.lr, decay: 1e-4, seed: args.seed };
-    let bar = bar("fine-tuning", args.json);
+    let bar = bar("fine-tuning", args.common.json);
     let labelled = (exam.learn.len() as f64 * share) as usize;
     bar.set_length((args.epochs as usize * (labelled + exam.truth.len())) as u64);
     let told = |epoch: u32, loss: f64, accuracy: f64| {
@@ -111,7 +105,7 @@ pub fn run(args: &Finetune, stop: &Stop) -> Result<()> {
     );
     let report = Report { protocol, settings, weights: file, result };
     super::keep(&run, if args.untrained { "finetune-untrained.json" } else { "finetune.json" }, &report)?;
-    if args.json {
+    if args.common.json {
         return cli::print_json(&report);
     }
     let r = &report.result;

@@ -1,5 +1,6 @@
 //! `pcp eval heatmap`.
 
+use super::Common;
 use crate::cli;
 use crate::cli::progress::bar;
 use crate::cli::table;
@@ -35,15 +36,8 @@ pub struct Heatmap {
     /// Where the pictures go [default: RUN/eval/heat]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Use the weights of the best probe instead of the last
-    #[arg(long)]
-    best: bool,
-    /// Threads [default: all cores]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Serialize)]
@@ -54,10 +48,10 @@ struct Report {
 }
 
 pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
-    cli::use_threads(args.threads)?;
+    cli::use_threads(args.common.threads)?;
     let run = RunFolder::open(&args.run)?;
     let (config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(&run, &config, args.best)?;
+    let (network, weights, _, file) = setup::read_model(&run, &config, args.common.best)?;
     let augmenter = setup::augmenter(&config);
     let mut pictures =
         args.images.iter().map(|path| Picture::read(path, args.boxes.as_deref())).collect::<Result<Vec<_>>>()?;
@@ -79,7 +73,7 @@ pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
     states.push((file, weights));
     let out = args.out.clone().unwrap_or_else(|| run.file("eval").join("heat"));
     make_folder(&out)?;
-    let bar = bar("heat maps", args.json);
+    let bar = bar("heat maps", args.common.json);
     bar.set_length((states.len() * pictures.len()) as u64);
     let mut seen = Vec::new();
     for (name, weights) in &states {
@@ -94,7 +88,7 @@ pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
     bar.finish_and_clear();
     let report = Report { images: pictures.len(), pictures: out.display().to_string(), states: seen };
     super::keep(&run, "heat.json", &report)?;
-    if args.json {
+    if args.common.json {
         return cli::print_json(&report);
     }
     let share = |s: &Seen| match (s.inside, s.area) {

@@ -1,5 +1,6 @@
 //! `pcp eval knn`.
 
+use super::Common;
 use crate::cli;
 use crate::cli::progress::{self, bar};
 use crate::cli::table;
@@ -36,15 +37,8 @@ pub struct Knn {
     /// Which features [default: the run's]
     #[arg(long)]
     features: Option<Kind>,
-    /// Use the weights of the best probe instead of the last
-    #[arg(long)]
-    best: bool,
-    /// Threads [default: all cores]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -68,7 +62,7 @@ struct Report {
 }
 
 pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
-    cli::use_threads(args.threads)?;
+    cli::use_threads(args.common.threads)?;
     let run = RunFolder::open(&args.run)?;
     let (mut config, _) = run.read_config()?;
     let e = &mut config.evaluate;
@@ -80,8 +74,8 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
         None => e.features,
     };
     config.check()?;
-    let (network, weights, card, file) = setup::read_model(&run, &config, args.best)?;
-    let dataset = Arc::new(progress::read_images(&config, args.json, stop)?);
+    let (network, weights, card, file) = setup::read_model(&run, &config, args.common.best)?;
+    let dataset = Arc::new(progress::read_images(&config, args.common.json, stop)?);
     let loader = Loader::new(dataset.clone(), setup::augmenter(&config));
     let Some(probe) = Probe::new(dataset, loader, &config) else {
         let message = format!("{} has no labels to measure against", config.data.source);
@@ -90,7 +84,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
     if probe.available() < config.evaluate.k {
         eprintln!("warning: {}", Warning::FewerThanK { images: probe.available(), k: config.evaluate.k });
     }
-    let embedding = bar("embedding", args.json);
+    let embedding = bar("embedding", args.common.json);
     embedding.set_length(probe.images() as u64);
     let knn = probe.network(&Arc::new(network), &weights, stop, &|n| embedding.inc(n as u64))?;
     embedding.finish_and_clear();
@@ -104,7 +98,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
         round: card.0,
         epoch: card.1,
     };
-    if args.json {
+    if args.common.json {
         cli::print_json(&report)
     } else {
         let rows = [

@@ -1,5 +1,6 @@
 //! `pcp eval linear`.
 
+use super::Common;
 use crate::cli;
 use crate::cli::progress::{self, bar};
 use crate::cli::table;
@@ -47,15 +48,8 @@ pub struct Linear {
     /// Everything random follows from it
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Use the weights of the best probe instead of the last
-    #[arg(long)]
-    best: bool,
-    /// Threads [default: all cores]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// What is kept of a linear probe.
@@ -68,7 +62,7 @@ pub(in crate::cli) struct Report {
 }
 
 pub fn run(args: &Linear, stop: &Stop) -> Result<()> {
-    cli::use_threads(args.threads)?;
+    cli::use_threads(args.common.threads)?;
     if args.epochs == 0 || args.batch == 0 || !(args.lr > 0.0 && args.lr.is_finite()) {
         return Err(Error::usage(
             "--epochs, --batch and --lr must be above 0",
@@ -84,8 +78,8 @@ pub fn run(args: &Linear, stop: &Stop) -> Result<()> {
         seed: args.seed,
         ..Settings::default()
     };
-    let report = measure(&run, &args.layer, settings, args.best, args.json, stop)?;
-    if args.json {
+    let report = measure(&run, &args.layer, settings, args.common.best, args.common.json, stop)?;
+    if args.common.json {
         return cli::print_json(&report);
     }
     let row = |c: &Curve| {

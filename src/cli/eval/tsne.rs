@@ -1,6 +1,6 @@
 //! `pcp eval tsne`.
 
-use super::{Origin, embed};
+use super::{Common, Origin, embed};
 use crate::cli;
 use crate::cli::progress::bar;
 use crate::cli::table;
@@ -48,15 +48,8 @@ pub struct Tsne {
     /// Which images --limit draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Use the weights of the best probe instead of the last
-    #[arg(long)]
-    best: bool,
-    /// Threads [default: all cores]
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -83,7 +76,7 @@ const NEIGHBOURS: usize = 5;
 const PAIRED: usize = 20_000;
 
 pub fn run(args: &Tsne, stop: &Stop) -> Result<()> {
-    cli::use_threads(args.threads)?;
+    cli::use_threads(args.common.threads)?;
     let settings = tsne::Tsne { perplexity: args.perplexity, ..tsne::Tsne::default() };
     settings.check()?;
     if args.limit == Some(0) {
@@ -94,10 +87,11 @@ pub fn run(args: &Tsne, stop: &Stop) -> Result<()> {
         Which::Test => Part::Test,
         Which::Train => Part::Train,
     });
-    let asked = Asked { settings, part, limit: args.limit.unwrap_or(usize::MAX), seed: args.seed, best: args.best };
+    let asked =
+        Asked { settings, part, limit: args.limit.unwrap_or(usize::MAX), seed: args.seed, best: args.common.best };
     let out = args.out.clone().unwrap_or_else(|| run.file("eval"));
-    let report = draw(&run, asked, &out, args.json, stop)?;
-    if args.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
+    let report = draw(&run, asked, &out, args.common.json, stop)?;
+    if args.common.json { cli::print_json(&report) } else { cli::print(show(&report).trim_end()) }
 }
 
 /// What is to be drawn.

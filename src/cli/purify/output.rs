@@ -2,7 +2,7 @@
 
 use super::{Labelled, Outcome, Summary};
 use crate::cli::cluster::{missing, title, write_curve, write_json};
-use crate::cli::input::Input;
+use crate::cli::input::{Input, written};
 use crate::cli::table;
 use crate::curate::centres::trusted;
 use crate::curate::labels::complete;
@@ -189,12 +189,6 @@ pub fn show(s: &Summary) -> String {
     if let Some(n) = s.label_errors {
         rows.push(("labels that are probably wrong".into(), share(n)));
     }
-    if s.unusable > 0 {
-        rows.push(("rows left out".into(), format!("{}  (unusable.csv)", s.unusable)));
-    }
-    rows.push(("written".into(), s.out.display().to_string()));
-    if s.sheet {
-        rows.push(("page".into(), s.out.join("sheet.html").display().to_string()));
-    }
+    rows.extend(written(s.unusable, &s.out, s.sheet));
     table::columns(&rows)
 }
