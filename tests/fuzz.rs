@@ -11,12 +11,15 @@ use flate2::write::GzEncoder;
 use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage, Rgba, RgbaImage};
 use pcp::backbone::Network;
 use pcp::config::{Config, Layer, PRESETS};
+use pcp::data::voc::Annotation;
 use pcp::data::{Load, Source, cifar, decode, fetch, idx, load};
+use pcp::matrix;
 use pcp::method::{self, Plan};
 use pcp::npy::{read_matrix, read_npz, write_npy, write_npz};
 use pcp::schedule::Schedule;
 use pcp::train::State;
 use pcp::work::Stop;
+use safetensors::tensor::{Dtype, TensorView};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Cursor, Read, Write};
@@ -331,6 +334,43 @@ fn numpy_files() {
     campaign("npz", &[npz_seed], 64 << 20, |bytes| {
         std::fs::write(&npz, bytes).unwrap();
         read_npz::<u32>(&npz, "label").is_ok() & read_npz::<f32>(&npz, "vote").is_ok()
+    });
+}
+
+#[test]
+fn embeddings_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let tried = |name: &str, seeds: &[Vec<u8>]| {
+        let path = dir.path().join(name);
+        campaign(name, seeds, 16 << 20, |bytes| {
+            std::fs::write(&path, bytes).unwrap();
+            let read = matrix::read(&path);
+            read.is_ok_and(|m| {
+                assert_eq!(m.features.values.len(), m.features.rows * m.features.dim);
+                assert!(m.names.is_none_or(|names| names.len() == m.features.rows));
+                true
+            })
+        });
+    };
+    let csv =
+        ["1,2.5\n-3,4e-3\n", "file,0,1\n\"a, \"\"b\"\"\nc.png\",1,2.5\nä.png,-3,nan\n", "\u{feff},x,y\r\n0,1,2\r\n"];
+    tried("x.csv", &csv.map(|text| text.as_bytes().to_vec()));
+    let view = |kind, bytes| TensorView::new(kind, vec![3, 2], bytes).unwrap();
+    let safetensors = [(Dtype::F32, &[1; 24][..]), (Dtype::F16, &[2; 12]), (Dtype::F64, &[3; 48])]
+        .map(|(kind, bytes)| safetensors::serialize([("embeddings", view(kind, bytes))], None).unwrap());
+    tried("x.safetensors", &safetensors);
+}
+
+#[test]
+fn annotations() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.xml");
+    let object = "<object><name>cat</name><difficult>0</difficult><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>30</xmax>\
+                  <ymax>40</ymax></bndbox></object>";
+    let seeds = [1, 2].map(|n| format!("<annotation>\n{}</annotation>", object.repeat(n)).into_bytes());
+    campaign("annotation", &seeds, 16 << 20, |bytes| {
+        std::fs::write(&path, bytes).unwrap();
+        Annotation::read(&path).is_ok()
     });
 }
 
