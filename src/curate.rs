@@ -8,6 +8,7 @@ pub mod folders;
 pub mod labels;
 pub mod past;
 pub mod pictures;
+pub mod reading;
 mod start;
 pub mod suspects;
 

@@ -19,6 +19,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("run", type=Path, help="a run folder with labels in its files.csv")
 parser.add_argument("--noise", type=float, default=0.2, help="share of the labels that is flipped")
 parser.add_argument("--seeds", type=int, default=5, help="how many times")
+parser.add_argument("--next", action="store_true", help="flip to the next class, as people confuse things, instead of any")
 parser.add_argument("--k", type=int, default=100, help="clusters of pcp purify")
 args = parser.parse_args()
 
@@ -31,12 +32,13 @@ n = len(truth)
 
 
 def flipped(seed):
-    """Labels of which a share is another class, each with the same chance; and which they are."""
+    """Labels of which a share is another class, each with the same chance or always the next; and which they are."""
     rng = np.random.default_rng(seed)
     wrong = np.zeros(n, bool)
     wrong[rng.choice(n, round(args.noise * n), replace=False)] = True
     labels = truth.copy()
-    labels[wrong] = (truth[wrong] + rng.integers(1, len(classes), wrong.sum())) % len(classes)
+    step = 1 if args.next else rng.integers(1, len(classes), wrong.sum())
+    labels[wrong] = (truth[wrong] + step) % len(classes)
     return labels, wrong
 
 
@@ -77,7 +79,7 @@ for seed in range(args.seeds):
     for row, doubt in zip(rows.values(), found):
         row.append(average_precision_score(wrong, doubt))
 
-print(f"{n} images, {len(classes)} classes, {features.shape[1]} numbers each, {args.noise:.0%} of the labels flipped, {args.seeds} seeds")
+print(f"{n} images, {len(classes)} classes, {features.shape[1]} numbers each, {args.noise:.0%} of the labels flipped{' to the next class' if args.next else ''}, {args.seeds} seeds")
 print("| ranking | average precision | least to greatest |\n|---|---|---|")
 for name, values in rows.items():
     print(f"| {name} | {np.mean(values):.3f} | {min(values):.3f} to {max(values):.3f} |")

@@ -5,6 +5,7 @@ mod output;
 use super::input::{Common, Input, Making, number_or_auto, with_bar};
 use crate::curate::auto::{Tried, choose};
 use crate::curate::labels::{self, Company, Verdict};
+use crate::curate::reading::Reading;
 use crate::curate::{Fit, Metric, past, suspects};
 use crate::error::{Error, Result};
 use crate::features::Features;
@@ -393,7 +394,9 @@ fn judge(
     let suspicious = suspects::ranked(&purified.status, &doubts);
     let past: Vec<Vec<u32>> = history.iter().cloned().collect();
     let labelled = labels.map(|(classes, of)| {
-        let verdicts = Company::new(features, &assignment, &purified, &past, rules).verdicts(&of, classes.len());
+        let reading = Reading::fit(features, &of, classes.len());
+        let company = Company::new(features, &assignment, &purified, &past, rules);
+        let verdicts = company.verdicts(&of, classes.len(), reading.as_ref());
         let ranked = labels::ranked(&of, &verdicts);
         Labelled { classes, of, verdicts, ranked }
     });

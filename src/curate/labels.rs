@@ -1,12 +1,14 @@
-//! Labels that are probably wrong: those that the company of a row contradicts.
+//! Labels that are probably wrong: those that two witnesses contradict, the company of a row and a linear reading.
 //!
-//! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the mean over
-//! all clusterings is `p(label | row)`. It is taken twice: the second time every member counts by the `p` of its own label, so
-//! that labels which are probably wrong say less about those of others. A row is suspected when another label has the greatest
-//! share, and the more, the less of its own label there is.
+//! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the company
+//! says their mean over all clusterings. It is asked twice: the second time every member counts by what was said of its own
+//! label, so that labels which are probably wrong say less about those of others. The [`Reading`] knows what clusters cannot:
+//! which directions of the features tell labels apart. `p(label | row)` is the mean of both. A row is suspected when another
+//! label has the greatest share, and the more, the less of its own label there is.
 
 use super::centres::trusted;
 use super::past::{aligned, columns};
+use super::reading::Reading;
 use crate::data::Labels;
 use crate::error::{Error, Result};
 use crate::features::Features;
@@ -18,7 +20,10 @@ use std::path::Path;
 /// Pseudo-members with labels by their shares in all rows, so that an empty company suggests nothing odd.
 const PRIOR: f64 = 0.5;
 
-/// A label, held against the company of its row.
+/// Rows that are judged at once.
+const BLOCK: usize = 256;
+
+/// A label, held against what the witnesses say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// The label with the greatest share; the row's own where no other has more.
@@ -52,20 +57,26 @@ impl<'a> Company<'a> {
         Company { clusterings }
     }
 
-    /// What the company of every row says of its label; nothing of rows without one.
-    pub fn verdicts(&self, of: &[Option<u32>], classes: usize) -> Vec<Option<Verdict>> {
+    /// What the company of every row, and the `reading` if there is one, say of its label; nothing of rows without one.
+    pub fn verdicts(&self, of: &[Option<u32>], classes: usize, reading: Option<&Reading>) -> Vec<Option<Verdict>> {
         let equal = vec![1.0; of.len()];
-        let first = self.shares(of, classes, &equal);
+        let first = self.shares(of, classes, &equal, None);
         let weights: Vec<f64> = first.iter().map(|found| found.map_or(0.0, |(_, own)| own)).collect();
         let verdict = |found: Option<(u32, f64)>| {
             found.map(|(suggested, own)| Verdict { suggested, doubt: (1.0 - own).clamp(0.0, 1.0) as f32 })
         };
-        self.shares(of, classes, &weights).into_iter().map(verdict).collect()
+        self.shares(of, classes, &weights, reading).into_iter().map(verdict).collect()
     }
 
     /// For every row with a label, the label with the greatest share and the share of its own, when members count by their
-    /// `weights`.
-    fn shares(&self, of: &[Option<u32>], classes: usize, weights: &[f64]) -> Vec<Option<(u32, f64)>> {
+    /// `weights`; the mean of the company's and the `reading`'s shares, if there is one.
+    fn shares(
+        &self,
+        of: &[Option<u32>],
+        classes: usize,
+        weights: &[f64],
+        reading: Option<&Reading>,
+    ) -> Vec<Option<(u32, f64)>> {
         let mut prior = vec![0.0; classes];
         of.iter().flatten().for_each(|class| prior[*class as usize] += 1.0);
         let all: f64 = prior.iter().sum();
@@ -83,9 +94,9 @@ impl<'a> Company<'a> {
                 sums
             })
             .collect();
-        let one = |shares: &mut Vec<f64>, row: usize| {
+        let one = |row: usize, read: Option<&[f32]>| {
             let own = of[row]? as usize;
-            shares.fill(0.0);
+            let mut shares = vec![0.0; classes];
             for ((labels, trusts), sums) in self.clusterings.iter().zip(&sums) {
                 let company = &sums[labels[row] as usize * classes..][..classes];
                 let itself = if trusts[row] { weights[row] } else { 0.0 };
@@ -96,14 +107,25 @@ impl<'a> Company<'a> {
                     *share += (others + prior[class]) / (members + PRIOR);
                 }
             }
+            shares.iter_mut().for_each(|share| *share /= self.clusterings.len() as f64);
+            if let Some(read) = read {
+                shares.iter_mut().zip(read).for_each(|(share, read)| *share = (*share + f64::from(*read)) / 2.0);
+            }
             let greatest = (0..classes).fold(own, |best, c| if shares[c] > shares[best] { c } else { best });
-            Some((greatest as u32, shares[own] / self.clusterings.len() as f64))
+            Some((greatest as u32, shares[own]))
         };
-        (0..of.len()).into_par_iter().map_init(|| vec![0.0; classes], one).collect()
+        let blocks: Vec<usize> = (0..of.len()).step_by(BLOCK).collect();
+        let block = |start: usize| {
+            let rows = start..(start + BLOCK).min(of.len());
+            let read = reading.map(|reading| reading.shares(rows.clone(), of));
+            let said = |row: usize| read.as_ref().map(|read| &read[(row - start) * classes..][..classes]);
+            rows.map(|row| one(row, said(row))).collect::<Vec<_>>()
+        };
+        blocks.into_par_iter().flat_map_iter(block).collect()
     }
 }
 
-/// The rows whose company suggests another label, those with the most doubtful labels first; ties by row.
+/// The rows of which another label is suggested, those with the most doubtful labels first; ties by row.
 pub fn ranked(of: &[Option<u32>], verdicts: &[Option<Verdict>]) -> Vec<usize> {
     let suspected = |row: &usize| verdicts[*row].is_some_and(|v| Some(v.suggested) != of[*row]);
     let mut rows: Vec<usize> = (0..of.len()).filter(suspected).collect();
@@ -162,14 +184,14 @@ mod tests {
             let v = v.unwrap();
             assert!(v.suggested == suggested && (v.doubt - doubt).abs() < 1e-6, "{v:?} is not {doubt}");
         };
-        let found = company(&features, &now, &[]).verdicts(&of, 2);
+        let found = company(&features, &now, &[]).verdicts(&of, 2, None);
         close(found[3], 0, 1.0 - 7.0 / 142.0);
         close(found[0], 0, 1.0 - 97.0 / 106.0);
         assert_eq!(ranked(&of, &found), [3]);
         // Beside a clustering in which row 3 is alone: first p(a) = (19/28 + 19/20) / 2 = 57/70, then
         // p(b) = ((1/8) / (171/70 + 1/2) + 1/4) / 2.
         let past = [vec![0, 0, 0, 1]];
-        let found = company(&features, &now, &past).verdicts(&of, 2);
+        let found = company(&features, &now, &past).verdicts(&of, 2, None);
         close(found[3], 0, 1.0 - (0.125 / (171.0 / 70.0 + 0.5) + 0.25) / 2.0);
     }
 
@@ -182,12 +204,21 @@ mod tests {
             of[row] = of[row].map(|c| 1 - c);
         }
         of[20] = None;
-        let found = company(&features, &now, &[]).verdicts(&of, 2);
+        let found = company(&features, &now, &[]).verdicts(&of, 2, None);
         assert_eq!(found[20], None);
         let mut suspects = ranked(&of, &found);
         suspects.sort_unstable();
         assert_eq!(suspects, [4, 11, 33]);
-        assert!(company(&features, &now, &[]).verdicts(&[None; 60], 2).iter().all(Option::is_none));
+        // With a reading beside it the same are found, and the doubt is the mean of both.
+        let reading = Reading::fit(&features, &of, 2).unwrap();
+        let both = company(&features, &now, &[]).verdicts(&of, 2, Some(&reading));
+        let mut suspects = ranked(&of, &both);
+        suspects.sort_unstable();
+        assert_eq!(suspects, [4, 11, 33]);
+        let read = 1.0 - reading.shares(11..12, &of)[of[11].unwrap() as usize];
+        let mean = (found[11].unwrap().doubt + read) / 2.0;
+        assert!((both[11].unwrap().doubt - mean).abs() < 1e-6);
+        assert!(company(&features, &now, &[]).verdicts(&[None; 60], 2, None).iter().all(Option::is_none));
     }
 
     #[test]
