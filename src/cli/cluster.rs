@@ -86,9 +86,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     super::use_threads(args.common.threads)?;
     free(&args.out)?;
     let asked = number_or_auto("--k", &args.k)?;
-    if args.making.starts == 0 || args.making.iterations == 0 {
-        return Err(Error::usage("--starts and --iterations must be above 0", "leave them out for 3 and 30"));
-    }
+    args.making.check()?;
     let (metric, quiet) = (Metric::from(args.common.metric), args.common.json);
     let input = Input::read(&args.input, args.common.files.as_deref())?;
     let bad = input.bad(&args.common)?;

@@ -57,6 +57,15 @@ pub struct Making {
     pub no_sheet: bool,
 }
 
+impl Making {
+    pub fn check(&self) -> Result<()> {
+        if self.starts == 0 || self.iterations == 0 {
+            return Err(Error::usage("--starts and --iterations must be above 0", "leave them out for 3 and 30"));
+        }
+        Ok(())
+    }
+}
+
 /// The last lines about a folder that was made: rows left out, where it is, its page.
 pub fn written(unusable: usize, out: &Path, sheet: bool) -> Vec<(String, String)> {
     let mut rows = Vec::new();

@@ -134,10 +134,6 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     super::use_threads(args.common.threads)?;
     free(&args.out)?;
     check(args)?;
-    if !args.past.is_empty() && args.inputs.len() > 1 {
-        let message = "--past and earlier matrices are two pasts";
-        return Err(Error::usage(message, "give the newest matrix alone with --past, or leave --past out"));
-    }
     let quiet = args.common.json;
     let Read { input, older, assignments, labels, run } = read(args)?;
     let gallery = match args.making.no_sheet && args.making.images.is_none() {
@@ -185,10 +181,8 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
 }
 
 fn check(args: &Args) -> Result<()> {
+    args.making.check()?;
     let wrong = |message: &str, hint: &str| Err(Error::usage(message, hint));
-    if args.making.starts == 0 || args.making.iterations == 0 {
-        return wrong("--starts and --iterations must be above 0", "leave them out for 3 and 30");
-    }
     if !(0.0..1.0).contains(&args.gamma) {
         return wrong("--gamma is out of range", "give a share from 0 (keep all) to below 1");
     }
@@ -200,6 +194,10 @@ fn check(args: &Args) -> Result<()> {
     }
     if args.lower.is_some_and(|l| !l.is_finite()) || args.upper.is_some_and(|u| !u.is_finite()) {
         return wrong("--lower and --upper must be numbers", "leave them out for the paper's");
+    }
+    if !args.past.is_empty() && args.inputs.len() > 1 {
+        let message = "--past and earlier matrices are two pasts";
+        return wrong(message, "give the newest matrix alone with --past, or leave --past out");
     }
     if args.inputs.len() > 1 && args.inputs.iter().any(|path| path.is_dir()) {
         return wrong("a run folder stands alone", "give one run folder, or several matrices of the same rows");

@@ -114,14 +114,13 @@ impl<'a> Company<'a> {
             let greatest = (0..classes).fold(own, |best, c| if shares[c] > shares[best] { c } else { best });
             Some((greatest as u32, shares[own]))
         };
-        let blocks: Vec<usize> = (0..of.len()).step_by(BLOCK).collect();
         let block = |start: usize| {
             let rows = start..(start + BLOCK).min(of.len());
             let read = reading.map(|reading| reading.shares(rows.clone(), of));
             let said = |row: usize| read.as_ref().map(|read| &read[(row - start) * classes..][..classes]);
             rows.map(|row| one(row, said(row))).collect::<Vec<_>>()
         };
-        blocks.into_par_iter().flat_map_iter(block).collect()
+        (0..of.len()).into_par_iter().step_by(BLOCK).flat_map_iter(block).collect()
     }
 }
 

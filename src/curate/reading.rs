@@ -54,12 +54,11 @@ impl<'a> Reading<'a> {
             let mut product = vec![0.0f32; d * d];
             for block in rows.chunks(BLOCK) {
                 let z: Vec<f32> = block.iter().flat_map(|(row, _)| centred(features.row(*row), &mean)).collect();
-                let z = Matrix::new(&z, block.len(), d);
-                matmul(z.t(), z, &mut product, false);
+                let rows = Matrix::new(&z, block.len(), d);
+                matmul(rows.t(), rows, &mut product, false);
                 gram.iter_mut().zip(&product).for_each(|(g, p)| *g += f64::from(*p));
-                for (row, class) in block {
-                    let z = centred(features.row(*row), &mean);
-                    z.enumerate().for_each(|(i, z)| by_class[i * classes + class] += f64::from(z));
+                for (z, (_, class)) in z.chunks(d).zip(block) {
+                    z.iter().enumerate().for_each(|(i, z)| by_class[i * classes + class] += f64::from(*z));
                 }
             }
             (gram, by_class)
@@ -76,8 +75,9 @@ impl<'a> Reading<'a> {
         let by_class: Vec<f32> = by_class.into_iter().map(|x| x as f32).collect();
         let mut slopes = vec![0.0; d * classes];
         matmul(Matrix::new(&inverse, d, d), Matrix::new(&by_class, d, classes), &mut slopes, false);
-        let mut shares = vec![0.0; classes];
-        labelled.iter().for_each(|(_, class)| shares[*class] += 1.0 / n as f32);
+        let mut counts = vec![0usize; classes];
+        labelled.iter().for_each(|(_, class)| counts[*class] += 1);
+        let shares = counts.into_iter().map(|count| count as f32 / n as f32).collect();
         Some(Reading { features, mean, inverse, slopes, shares, share_of_row: 1.0 / n as f32 })
     }
 

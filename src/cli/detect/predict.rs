@@ -3,6 +3,7 @@
 use crate::cli;
 use crate::cli::progress::bar;
 use crate::data::decode;
+use crate::data::folder::is_image_name;
 use crate::detect::ap::Detection;
 use crate::detect::find::find;
 use crate::detect::settings::read_detector;
@@ -135,11 +136,7 @@ fn photographs(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
             continue;
         }
         let entries = std::fs::read_dir(path).map_err(|e| Error::io("read", path, &e))?;
-        let ending = |p: &Path| p.extension().map(|e| e.to_string_lossy().to_lowercase());
-        let mut inside: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-        inside.retain(|p| {
-            ending(p).is_some_and(|e| ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"].contains(&e.as_str()))
-        });
+        let mut inside: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_image_name(p)).collect();
         if inside.is_empty() {
             let message = format!("{} has no photographs", path.display());
             return Err(Error::usage(message, "give files or folders with images"));
