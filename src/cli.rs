@@ -207,7 +207,7 @@ fn usage(e: &clap::Error) -> Error {
         .into_iter()
         .find_map(value);
     let valid = match e.get(ContextKind::ValidValue) {
-        Some(ContextValue::Strings(valid)) => Some(valid.join(", ")),
+        Some(ContextValue::Strings(valid)) if !valid.is_empty() => Some(valid.join(", ")),
         _ => None,
     };
     let guess = suggested.or_else(|| {

@@ -7,7 +7,7 @@ mod layers;
 mod settings;
 mod systems;
 
-pub use layers::{DATA_PRESETS, Layer, PRESETS, preset};
+pub use layers::{DATA_PRESETS, Layer, PRESETS, is_system, preset};
 pub use settings::*;
 pub use systems::*;
 
@@ -154,15 +154,30 @@ impl Config {
 
     fn check_lists(&self) -> Result<()> {
         let in_order = self.train.lr_steps.windows(2).all(|w| w[0][0] <= w[1][0]);
-        if !in_order || self.train.lr_steps.iter().any(|[at, factor]| !(0.0..=1.0).contains(at) || *factor < 0.0) {
+        if !in_order
+            || self
+                .train
+                .lr_steps
+                .iter()
+                .any(|[at, factor]| !((0.0..=1.0).contains(at) && *factor >= 0.0 && factor.is_finite()))
+        {
             return Err(Error::usage(
                 format!("train.lr_steps is {:?}", self.train.lr_steps),
                 "give pairs [share of the epochs, factor] in growing order, such as [[0.6, 0.1], [0.8, 0.01]]",
             ));
         }
+        if let Auto::Value(mean) = self.data.mean
+            && !mean.iter().all(|m| m.is_finite())
+        {
+            return Err(Error::usage(format!("data.mean is {mean:?}"), "data.mean must be three numbers"));
+        }
+        // Infinite ones have a meaning: all are dropped, or none is pulled back.
+        if self.purify.lower.is_nan() || matches!(self.purify.upper, Auto::Value(upper) if upper.is_nan()) {
+            return Err(Error::usage("purify.lower or purify.upper is not a number", "leave them out for the paper's"));
+        }
         self.augment.check()?;
         if let Auto::Value(std) = self.data.std
-            && std.iter().any(|s| *s <= 0.0 || s.is_nan())
+            && !std.iter().all(|s| *s > 0.0 && s.is_finite())
         {
             return Err(Error::usage(format!("data.std is {std:?}"), "data.std must be above 0 in every channel"));
         }

@@ -31,6 +31,7 @@ use images::Sums;
 pub use check::{Check, ClassCount, Size, check};
 pub use images::{Images, Sample};
 pub use origin::{FileStamp, Stamp};
+pub use room::free_memory;
 
 /// An RGB image, `height * width * 3` bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +168,7 @@ fn update_text(hash: &mut Sha256, text: &str) {
 fn no_images(place: &str, ignored: usize) -> Error {
     let others = if ignored > 0 { format!(" (files of other kinds: {ignored})") } else { String::new() };
     Error::data(
-        format!("no training images in {place}{others}"),
+        format!("no images in {place}{others}"),
         format!(
             "images are looked for at any depth, by the names {}",
             listed(folder::EXTENSIONS.map(|e| format!("*.{e}")))
@@ -210,6 +211,20 @@ impl Source {
                     format!("{hint} (known data sets: {}; anything else is a folder of images)", listed(Self::NAMES)),
                 ))
             }
+        }
+    }
+}
+
+impl Source {
+    /// Refuses a place of the CIFAR files, where one is given, for anything else.
+    pub fn check_dir(&self, given: bool) -> Result<()> {
+        match self {
+            Source::Cifar10 | Source::Cifar100 => Ok(()),
+            _ if given => {
+                let hint = format!("leave it out for {self}");
+                Err(Error::usage("--data-dir is for cifar10 and cifar100", hint))
+            }
+            _ => Ok(()),
         }
     }
 }

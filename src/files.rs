@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Ending of files and folders that are being written.
-pub const UNFINISHED: &str = "tmp";
+/// Ending of files and folders that are being written, which no file of anybody else has.
+pub const UNFINISHED: &str = "pcp-unfinished";
 
 /// Writes `path` with what `fill` puts into it. A crash at any moment leaves the old file or the new one, never a part.
 pub fn write_whole(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
@@ -289,7 +289,7 @@ mod tests {
         assert!(!unfinished(&path).exists());
         fs::create_dir(unfinished(&path)).unwrap();
         let e = make_whole(&path, fill).unwrap_err();
-        assert!(e.message.contains("folder.tmp is in the way") && e.hint.contains("remove it"), "{e:?}");
+        assert!(e.message.contains("folder.pcp-unfinished is in the way") && e.hint.contains("remove it"), "{e:?}");
         assert!(unfinished(&path).exists(), "not ours to remove");
     }
 

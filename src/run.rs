@@ -419,7 +419,7 @@ fn is_ours(path: &Path) -> bool {
 fn is_empty_beginning(kind: &Kind, path: &Path) -> bool {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
     let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    named(&[&format!("{}.tmp", kind.settings), lock::FILE]) || named(kind.folders) && empty_folder()
+    named(&[&format!("{}.{}", kind.settings, files::UNFINISHED), lock::FILE]) || named(kind.folders) && empty_folder()
 }
 
 /// Refuses to go on with other settings than the run began with, naming each.

@@ -168,7 +168,12 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
         let loss = step.loss.loss;
         if !loss.total.is_finite() {
             return Err(Error::training(
-                format!("the loss is not finite in round {round}, epoch {epoch}, batch {}", state.progress.batch),
+                format!(
+                    "the loss is not finite in round {}, epoch {}, batch {}",
+                    round + 1,
+                    epoch + 1,
+                    state.progress.batch + 1
+                ),
                 "start anew with a lower learning rate (--set train.lr=...); checkpoints from before are kept",
             ));
         }

@@ -31,13 +31,26 @@ impl Stop {
     /// itself: `work` owns all it needs and changes nothing that the caller keeps, so what the caller holds stays whole.
     /// `work` must not wait for other work of the pool: with one thread, that would be for ever.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        self.wait_for(work, rayon::spawn)
+    }
+
+    /// As `run`, for work that waits for other work of the pool: it has a thread of its own.
+    pub fn run_beside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        self.wait_for(work, |work| drop(std::thread::spawn(work)))
+    }
+
+    fn wait_for<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        start: impl FnOnce(Box<dyn FnOnce() + Send>),
+    ) -> Result<T> {
         self.check()?;
         let (sender, receiver) = mpsc::sync_channel(1);
-        rayon::spawn(move || {
+        start(Box::new(move || {
             let outcome = catch_unwind(AssertUnwindSafe(work));
             // Nobody listens any more after a stop.
             let _ = sender.send(outcome);
-        });
+        }));
         loop {
             match receiver.recv_timeout(Duration::from_millis(20)) {
                 Ok(Ok(value)) => return Ok(value),
@@ -68,6 +81,7 @@ mod tests {
         assert_eq!(Stop::default().run(|| 6 * 7).unwrap(), 42);
         let e = Stop::default().run(|| -> () { panic!("no such row") }).unwrap_err();
         assert!(e.message.contains("no such row"), "{e:?}");
+        assert_eq!(Stop::default().run_beside(|| rayon::join(|| 6, || 7)).unwrap(), (6, 7));
     }
 
     #[test]

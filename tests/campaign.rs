@@ -39,7 +39,7 @@ fn campaign(dir: &Path, preset: &str, random: &mut u64) -> (usize, usize, usize,
         kills += 1;
         let half = |folder: &str| {
             let entries = std::fs::read_dir(out.join(folder)).into_iter().flatten().flatten();
-            entries.into_iter().any(|e| e.path().extension().is_some_and(|e| e == "tmp"))
+            entries.into_iter().any(|e| e.path().extension().is_some_and(|e| e == pcp::files::UNFINISHED))
         };
         inside += usize::from(["", "checkpoints", "clusters", "snapshots"].iter().any(|folder| half(folder)));
         assert!(kills < 500, "{preset} does not get on");

@@ -120,7 +120,7 @@ fn a_run_meets_its_own_and_other_images() {
         fail(1, &["embed", run_, images.join("a/broken.jpg").to_str().unwrap(), "--out", &path("n.npy")])
             .contains("none of the images can be read")
     );
-    assert!(!file("n.npy").exists() && !file("n.npy.tmp").exists());
+    assert!(!file("n.npy").exists() && !file("n.npy.pcp-unfinished").exists());
     let bare = file("bare.safetensors");
     fs::write(&bare, without_description(&fs::read(&model).unwrap())).unwrap();
     // Weights alone are known by their names and shapes, and fed as is usual for such.
@@ -145,7 +145,13 @@ fn a_run_meets_its_own_and_other_images() {
         let number = |key: &str| a[key].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&number("confidence")) && (0.0..=1.0).contains(&number("fit")), "{a}");
     }
+    // Into a folder that is not there yet, beside a file that might have been in the way.
+    fs::write(file("assigned.csv.tmp"), "mine").unwrap();
+    succeed(&["assign", run_, images_, "--out", &path("new/assigned.csv")]);
     succeed(&["assign", run_, images_, "--out", &path("assigned.csv")]);
+    assert_eq!(fs::read(file("assigned.csv.tmp")).unwrap(), b"mine");
+    assert_eq!(fs::read(file("new/assigned.csv")).unwrap(), fs::read(file("assigned.csv")).unwrap());
+    assert!(fail(2, &["assign", run_, images_, "--data-dir", "x"]).contains("--data-dir is for cifar10"));
     assert_eq!(column(&file("assigned.csv"), "cluster").len(), n);
     fail(2, &["assign", run_, images_, "--out", &path("assigned.csv")]);
 
@@ -380,6 +386,9 @@ fn anybodys_embeddings_are_purified() {
     refused(&[&new, "--k", "4", "--past", &past, "--lower", "0"], "no vote can fall below --lower 0");
     refused(&[&old, &new, "--k", "4", "--past", &past], "two pasts");
     refused(&[&new, "--no-votes", "--lower", "1"], "--no-votes");
+    refused(&[&new, "--no-votes", "--votes", "5"], "--no-votes");
+    refused(&[&old, &new, "--no-votes"], "--no-votes");
+    refused(&[&new, "--no-sheet", "--images", "."], "--no-sheet");
     refused(&[&new, "--k", "4", "--upper", "99"], "no vote can reach --upper 99");
     write_npy(&file("short.npy"), &[4, dim], &values[..4 * dim]).unwrap();
     refused(&[&path("short.npy"), &new, "--k", "4"], "rows");

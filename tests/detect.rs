@@ -151,6 +151,23 @@ fn an_unfinished_detector_can_be_measured_and_others_are_told_apart() {
     fs::remove_file(det.join("model.safetensors")).unwrap();
     let report: Value = serde_json::from_str(&succeed(&["detect", "eval", text(&det), "--json"])).unwrap();
     assert!(report["weights"].as_str().unwrap().starts_with("e00006-"), "{report}");
+    // Measured elsewhere, it is another report.
+    let elsewhere = dir.path().join("elsewhere");
+    succeed(&["data", "shapes", "--train", "1", "--test", "1", "--side", "48", "--out", text(&elsewhere)]);
+    let own = fs::read(det.join("eval/test.json")).unwrap();
+    succeed(&["detect", "eval", text(&det), "--voc", text(&elsewhere)]);
+    assert_eq!(fs::read(det.join("eval/test.json")).unwrap(), own);
+    assert!(det.join("eval/test-elsewhere.json").exists());
+    assert!(fail(2, &["detect", "eval", text(&det), "--set", "../Main/test"]).contains("--set"));
+    // Photographs are found at any depth; those that cannot be read leave nothing.
+    let found = dir.path().join("found");
+    succeed(&["detect", "predict", text(&det), text(&elsewhere), "--out", text(&found)]);
+    assert!(found.join("000000.png").exists() && found.join("000001.png").exists());
+    let broken = dir.path().join("broken.png");
+    fs::write(&broken, "no picture").unwrap();
+    let nothing = dir.path().join("nothing");
+    fail(1, &["detect", "predict", text(&det), text(&broken), "--out", text(&nothing)]);
+    assert!(!nothing.exists());
     assert!(fail(2, &["eval", "knn", text(&det)]).contains("config.toml"));
     assert!(fail(2, &["detect", "eval", text(dir.path())]).contains("pcp detect train"));
     assert!(fail(2, &small_detector(&voc, &det, &[])).contains("--resume"));
@@ -179,6 +196,7 @@ fn broken_data_and_wrong_words_are_named() {
         assert!(said.contains(flag) && !said.contains("multiple times"), "{said}");
     }
     assert!(said(&["--lr", "-1"], 2).contains("--lr"));
+    assert!(said(&["--limit", "0"], 2).contains("--limit is 0"));
     assert!(refused(CLASSES, "disc,square", 1).contains("there is no class triangle"), "or no image has one");
     assert!(refused(CLASSES, "disc,disc", 2).contains("disc twice"));
     assert!(refused("random", "nowhere", 2).contains("nowhere"));
@@ -201,5 +219,8 @@ fn broken_data_and_wrong_words_are_named() {
     assert!(said.contains("trainval.txt, line 3: 000002 has no file in JPEGImages"), "{said}");
     assert!(!out.exists(), "nothing was begun");
     assert!(fail(2, &["detect", "train"]).contains("--voc"));
-    assert!(fail(2, &["data", "shapes", "--side", "9", "--out", text(&out)]).contains("48"));
+    for (flag, bad) in [("--side", "9"), ("--side", "100000"), ("--train", "0"), ("--test", "18446744073709551615")] {
+        assert!(fail(2, &["data", "shapes", flag, bad, "--out", text(&out)]).contains(flag), "{flag} {bad}");
+    }
+    assert!(fail(2, &["data", "shapes", "--out", text(&voc)]).contains("there already"));
 }

@@ -43,6 +43,9 @@ fn a_network_is_written_for_others_and_comes_back() {
     succeed(&tiny(&begun, &["--init-from", &weights, "--rounds", "0"]));
     let embeddings = |run: &str| fs::read(format!("{run}/embeddings.npy")).unwrap();
     assert_eq!(embeddings(run), embeddings(&begun));
+    let again = at("begun-again");
+    succeed(&tiny(&again, &["--init-from", run, "--rounds", "0"]));
+    assert_eq!(embeddings(run), embeddings(&again), "a run folder is as good as its file");
     // Another length of embeddings is no obstacle; another width is.
     let shown = run_with(&tiny(&at("other"), &["--init-from", &weights, "--set", "network.embedding=32"]));
     assert!(shown.contains("all but fc.weight, fc.bias, which begin anew"), "{shown}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 fn unfinished_checkpoint(out: &Path) -> bool {
     let entries = std::fs::read_dir(out.join("checkpoints")).into_iter().flatten().flatten();
-    entries.into_iter().any(|e| e.path().extension().is_some_and(|e| e == "tmp"))
+    entries.into_iter().any(|e| e.path().extension().is_some_and(|e| e == pcp::files::UNFINISHED))
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A second round, batches that do not come out even, checkpoints within epochs.
 fn arguments(out: &Path, preset: &str, more: &[&str]) -> Vec<String> {
-    let own = ["--preset", preset, "--epochs", "3", "--save-minutes", "0.000000001", "--set", "la.background=40"];
+    let own = ["--preset", preset, "--epochs", "3", "--save-minutes", "0.000000001"];
     small(out, &[&own[..], more].concat())
 }
 
@@ -67,7 +67,7 @@ fn anchor_neighbourhoods() {
 
 #[test]
 fn local_aggregation() {
-    bits_hold("la", &["--set", "la.instances_until=0.4"]);
+    bits_hold("la", &["--set", "la.instances_until=0.4", "--set", "la.background=40"]);
 }
 
 #[test]

@@ -9,14 +9,22 @@ from torchvision.transforms import v2
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
-def cifar(folder, train):
-    """The images as a uint8 tensor [n, 3, 32, 32]."""
+def records(folder, train):
+    """CIFAR-10's records: a label, then the pixels."""
     root = Path(folder)
     if (root / "cifar-10-batches-bin").is_dir():
         root = root / "cifar-10-batches-bin"
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
-    records = [numpy.fromfile(root / name, "u1").reshape(-1, 3073)[:, 1:] for name in names]
-    return torch.from_numpy(numpy.concatenate(records).reshape(-1, 3, 32, 32))
+    return torch.from_numpy(numpy.concatenate([numpy.fromfile(root / name, "u1") for name in names]).reshape(-1, 3073))
+
+
+def cifar(folder, train):
+    """The images as a uint8 tensor [n, 3, 32, 32]."""
+    return records(folder, train)[:, 1:].reshape(-1, 3, 32, 32)
+
+
+def labels(folder, train):
+    return records(folder, train)[:, 0].long()
 
 
 def pictures(images):

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 import data
 import models
 
-BATCH, TAU, GAMMA, BANK_MOMENTUM = 128, 0.1, 0.5, 0.5
+BATCH, TAU, GAMMA, ALPHA, BANK_MOMENTUM = 128, 0.1, 0.5, 0.8, 0.5
 
 
 class Views(Dataset):
@@ -44,8 +44,9 @@ def kmeans(x, k):
     return index.search(x, 1)[1][:, 0]
 
 
-def purify(x, labels, k, whole_up_to):
-    """For every sample the number of its positive set; an instance has a number of its own."""
+def purify(x, labels, k, whole_up_to, past=(), upper=math.inf):
+    """For every sample the number of its positive set; an instance has a number of its own. `past` are the clusterings that
+    vote, newest first."""
     n = len(x)
     sizes = numpy.bincount(labels, minlength=k)
     centres = numpy.zeros((k, x.shape[1]))
@@ -57,7 +58,15 @@ def purify(x, labels, k, whole_up_to):
     rank = numpy.empty(n, int)
     rank[order] = numpy.arange(n) - starts[labels[order]]
     keep = numpy.where(sizes <= whole_up_to, sizes, numpy.floor((1 - GAMMA) * sizes + 1e-6))
-    kept = (rank < keep[labels]) & (keep[labels] >= 2)
+    kept = rank < keep[labels]
+    if past:
+        anchor = numpy.zeros(k, int)
+        anchor[sizes > 0] = order[starts[sizes > 0]]
+        anchor = anchor[labels]
+        votes = 1 + sum(ALPHA**h * numpy.where(c == c[anchor], 1, -1) for h, c in enumerate(past, 1))
+        others = anchor != numpy.arange(n)
+        kept = numpy.where(kept, ~(others & (votes < 0)), others & (votes >= upper))
+    kept &= numpy.bincount(labels[kept], minlength=k)[labels] >= 2
     return torch.from_numpy(numpy.where(kept, labels, k + numpy.arange(n)))
 
 

@@ -93,7 +93,7 @@ impl Weights {
                 Some(n) if n.shape == s.shape => Ok(n.values.clone()),
                 Some(n) => Err(Error::file(
                     format!("{} has the shape {:?}, not {:?}", s.name, n.shape, s.shape),
-                    "use the same --arch, --width and --size as the weights were made with",
+                    "use weights of the same network (arch, width and size)",
                 )),
                 None => Err(Error::file(format!("{} is missing", s.name), "use weights of the same network")),
             }

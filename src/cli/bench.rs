@@ -210,8 +210,11 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
 }
 
 fn positive(values: &[(&str, usize)]) -> Result<()> {
-    match values.iter().find(|(_, v)| *v == 0) {
-        Some((name, _)) => Err(Error::usage(format!("--{name} is 0"), format!("give --{name} a number above 0"))),
+    const MOST: usize = 100_000_000;
+    match values.iter().find(|(_, v)| !(1..=MOST).contains(v)) {
+        Some((name, v)) => {
+            Err(Error::usage(format!("--{name} is {v}"), format!("give --{name} a number from 1 to {MOST}")))
+        }
         None => Ok(()),
     }
 }
@@ -244,6 +247,12 @@ fn build(args: &NetworkArgs) -> Result<(Network, Batch)> {
     })?;
     let size = args.size.unwrap_or(if arch == Arch::Alexnet224 { 224 } else { 32 });
     positive(&[("width", args.width), ("batch", args.batch), ("size", size), ("iters", args.iters)])?;
+    if size > 1024 || args.width > 4096 {
+        return Err(Error::usage(
+            format!("--size is {size}, --width {}", args.width),
+            "give 1024 pixels and 4096 channels at the most",
+        ));
+    }
     let config = crate::config::Network { arch, width: args.width, ..Config::default().network };
     let network = Network::new(&config, size)?;
     let pixels = random(args.batch * size * size, 3, 0).values;
@@ -356,6 +365,9 @@ fn bench_knn(args: &Knn, stop: &Stop) -> Result<()> {
         (Some(bank), Some(queries)) => (read_matrix(bank)?, read_matrix(queries)?),
         _ => (random(args.n, args.dim, 3).normalised(), random(args.queries, args.dim, 4).normalised()),
     };
+    if k > bank.rows {
+        return Err(Error::usage(format!("--k is {k}, and there are {} rows", bank.rows), "give a smaller --k"));
+    }
     if bank.dim != asked.dim {
         return Err(Error::usage(
             format!("--input has rows of {}, --query-input of {}", bank.dim, asked.dim),

@@ -87,11 +87,15 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     free(&args.out)?;
     let asked = number_or_auto("--k", &args.k)?;
     args.making.check()?;
+    if args.making.no_sheet && args.making.images.is_some() && args.folders.is_none() {
+        let message = "--images is for the page and for --folders";
+        return Err(Error::usage(message, "leave --images or --no-sheet out, or give --folders link or copy"));
+    }
     let (metric, quiet) = (Metric::from(args.common.metric), args.common.json);
     let input = Input::read(&args.input, args.common.files.as_deref())?;
     let bad = input.bad(&args.common)?;
     let input = input.ready(bad, metric);
-    let wanted = args.folders.is_some() || args.making.images.is_some() || !args.making.no_sheet;
+    let wanted = args.folders.is_some() || !args.making.no_sheet;
     let gallery = if wanted { input.gallery(args.making.images.as_deref(), quiet, stop)? } else { None };
     let paths = match (args.folders, &gallery, &input.names) {
         (None, ..) => None,

@@ -229,7 +229,9 @@ fn agrees(question: &str, answers: &mut dyn std::io::BufRead) -> bool {
 }
 
 fn check(args: Check, stop: &Stop) -> Result<()> {
-    let load = Load { data_dir: args.data_dir, ..Load::new(Source::parse(&args.data)?) };
+    let source = Source::parse(&args.data)?;
+    source.check_dir(args.data_dir.is_some())?;
+    let load = Load { data_dir: args.data_dir, ..Load::new(source) };
     let bar = bar("checking", args.json);
     let shown = bar.clone();
     let check = stop.run(move || {

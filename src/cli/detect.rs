@@ -6,7 +6,7 @@ pub(super) mod train;
 
 use super::progress::bar;
 use crate::detect::voc::Devkit;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::work::Stop;
 use clap::Subcommand;
 use std::path::Path;
@@ -26,6 +26,14 @@ pub fn run(verb: Verb, stop: &Stop) -> Result<()> {
         Verb::Train(args) => train::run(&args, stop),
         Verb::Eval(args) => eval::run(&args, stop),
         Verb::Predict(args) => predict::run(&args, stop),
+    }
+}
+
+/// Refuses a limit of no images.
+fn check_limit(limit: Option<usize>) -> Result<()> {
+    match limit {
+        Some(0) => Err(Error::usage("--limit is 0", "give it 1 or more, or leave it out for all images")),
+        _ => Ok(()),
     }
 }
 

@@ -123,6 +123,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
 /// The images that `text` names.
 pub fn pictures(text: &str, data_dir: Option<&Path>, quiet: bool, stop: &Stop) -> Result<Pictures> {
     let source = Source::parse(text)?;
+    source.check_dir(data_dir.is_some())?;
     if let Source::Folder(path) = &source {
         let shown = bar("listing", quiet);
         let path = path.clone();

@@ -72,6 +72,11 @@ pub(super) fn keep(run: &RunFolder, name: &str, report: &impl Serialize) -> Resu
     write_bytes(&folder.join(name), format!("{text}\n").as_bytes())
 }
 
+/// Which weights were measured, as people count.
+fn origin(weights: &str, round: u32, epoch: u32) -> String {
+    format!("{weights}, round {}, epoch {}", round + 1, epoch + 1)
+}
+
 /// Where a measurement comes from.
 #[derive(Serialize)]
 struct Origin {
@@ -118,7 +123,7 @@ fn embed(
     stop: &Stop,
 ) -> Result<Embedded> {
     let (network, weights, (round, epoch), file) = setup::read_model(run, config, best)?;
-    let dataset = Arc::new(progress::read_images(config, quiet, stop)?);
+    let dataset = Arc::new(progress::read_images_again(config, quiet, stop)?);
     let labelled = |split: &Split| split.labels.is_some();
     let tests = dataset.test.as_ref().is_some_and(|test| labelled(test) || !labelled(&dataset.train));
     if part == Some(Part::Test) && dataset.test.is_none() {

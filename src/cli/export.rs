@@ -3,7 +3,7 @@
 use crate::cli;
 use crate::error::{Error, Result};
 use crate::export::Model;
-use crate::files::free_file;
+use crate::files::{free_file, make_folder};
 use crate::work::Stop;
 use clap::{Args as Arguments, ValueEnum};
 use std::path::PathBuf;
@@ -71,6 +71,9 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
         return Err(Error::usage("--sample and --out are one file", "give them two names"));
     }
     stop.check()?;
+    for file in std::iter::once(&out).chain(&args.sample) {
+        file.parent().map_or(Ok(()), make_folder)?;
+    }
     if onnx {
         model.write_onnx(&out, args.with_preprocess)?
     } else {

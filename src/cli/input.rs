@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Options that every such verb has.
 #[derive(Args)]
 pub struct Common {
-    /// Names of the rows: a CSV file with a column `file` [default: FILE.files.csv or files.csv beside the matrix]
+    /// Names of the rows: a CSV file with a column `file` [default: EMB.files.csv for EMB.npy, or files.csv beside it]
     #[arg(long, value_name = "FILE")]
     pub files: Option<PathBuf>,
     /// What counts as near
@@ -46,10 +46,10 @@ pub struct Making {
     /// The folder that the names of the images are below [default: the run's]
     #[arg(long, value_name = "DIR")]
     pub images: Option<PathBuf>,
-    /// Starts of k-means, of which the best counts
+    /// Starts of k-means, of which the best counts; clusters that a run has made need none
     #[arg(long, default_value_t = 3)]
     pub starts: u32,
-    /// Updates of the centroids
+    /// Updates of the centroids at the most (20 where k-means is repeated for votes)
     #[arg(long, default_value_t = 30)]
     pub iterations: usize,
     /// Write no page, even where there are images
@@ -140,7 +140,11 @@ impl Input {
                 let message =
                     format!("{} names {} rows, {} has {}", file.display(), names.len(), path.display(), features.rows);
                 if sure {
-                    return Err(Error::data(message, "give the files.csv that belongs to the matrix with --files"));
+                    let hint = match run {
+                        Some(_) => "restore the run's files, or train it again",
+                        None => "give the files.csv that belongs to the matrix with --files",
+                    };
+                    return Err(Error::data(message, hint));
                 }
                 eprintln!("warning: {message}; rows stay without names");
                 None

@@ -3,7 +3,7 @@
 use super::table::duration;
 use crate::config::Config;
 use crate::data::{self, Dataset};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::run::{EpochRecord, RunFolder, Warning};
 use crate::schedule::Schedule;
 use crate::train::{Live, Observer, Phase, setup};
@@ -203,6 +203,17 @@ pub fn byte_bar(what: &str, quiet: bool) -> ProgressBar {
 }
 
 /// Reads the images that `config` names, with a bar; a stop ends it at once, since there is nothing to save yet.
+/// The images of a run that was begun.
+pub fn read_images_again(config: &Config, quiet: bool, stop: &Stop) -> Result<Dataset> {
+    read_images(config, quiet, stop).map_err(|e| match e.kind {
+        Kind::Usage | Kind::Data => Error::data(
+            format!("the images of this run cannot be read: {}", e.message),
+            format!("they should be in {} {}: bring them back", config.data.source, config.data.dir),
+        ),
+        _ => e,
+    })
+}
+
 pub fn read_images(config: &Config, quiet: bool, stop: &Stop) -> Result<Dataset> {
     let bar = bar("reading", quiet);
     let (request, shown) = (setup::load_request(config)?, bar.clone());

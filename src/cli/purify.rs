@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long)]
     upper: Option<f64>,
     /// CP_r alone
-    #[arg(long, conflicts_with_all = ["past", "alpha", "lower", "upper"])]
+    #[arg(long, conflicts_with_all = ["past", "votes", "alpha", "lower", "upper"])]
     no_votes: bool,
     /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file`
     #[arg(long, value_name = "FILE")]
@@ -136,7 +136,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     check(args)?;
     let quiet = args.common.json;
     let Read { input, older, assignments, labels, run } = read(args)?;
-    let gallery = match args.making.no_sheet && args.making.images.is_none() {
+    let gallery = match args.making.no_sheet {
         true => None,
         false => input.gallery(args.making.images.as_deref(), quiet, stop)?,
     };
@@ -198,6 +198,12 @@ fn check(args: &Args) -> Result<()> {
     if !args.past.is_empty() && args.inputs.len() > 1 {
         let message = "--past and earlier matrices are two pasts";
         return wrong(message, "give the newest matrix alone with --past, or leave --past out");
+    }
+    if args.no_votes && args.inputs.len() > 1 {
+        return wrong("earlier matrices are there to vote", "give the newest alone, or leave --no-votes out");
+    }
+    if args.making.no_sheet && args.making.images.is_some() {
+        return wrong("--images is for the page that --no-sheet leaves out", "leave one of them out");
     }
     if args.inputs.len() > 1 && args.inputs.iter().any(|path| path.is_dir()) {
         return wrong("a run folder stands alone", "give one run folder, or several matrices of the same rows");

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Thumbnails at the most
-    #[arg(long, value_name = "N", default_value_t = Limits::IMAGES)]
+    #[arg(long, value_name = "N", default_value_t = Limits::IMAGES, allow_negative_numbers = true)]
     max_images: usize,
     /// Threads [default: all cores]
     #[arg(long, default_value_t = 0, hide_default_value = true)]

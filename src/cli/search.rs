@@ -13,7 +13,7 @@ use crate::error::{Error, Result, nearest as nearest_word};
 use crate::evaluate::knn::nearest;
 use crate::evaluate::linear::Layer;
 use crate::features::Features;
-use crate::files::{csv_field, free_file, write_bytes};
+use crate::files::{csv_field, free_file, make_folder, write_bytes};
 use crate::run::{FileRow, Grouping, RunFolder};
 use crate::work::Stop;
 use clap::Args as ClapArgs;
@@ -54,7 +54,7 @@ pub struct Neighbours {
     /// An image file, or the name of one of the run's images
     image: PathBuf,
     /// How many
-    #[arg(short, default_value_t = 10)]
+    #[arg(short, default_value_t = 10, allow_negative_numbers = true)]
     k: usize,
     #[command(flatten)]
     output: Output,
@@ -77,7 +77,7 @@ pub struct Duplicates {
     /// The least cosine of a pair
     #[arg(long, default_value_t = 0.98)]
     threshold: f32,
-    /// Names of the rows: a CSV file with a column `file` [default: FILE.files.csv or files.csv beside the matrix]
+    /// Names of the rows: a CSV file with a column `file` [default: EMB.files.csv for EMB.npy, or files.csv beside it]
     #[arg(long, value_name = "FILE")]
     files: Option<PathBuf>,
     /// Leave out rows that cannot be used (not a number, infinite, zero)
@@ -113,6 +113,7 @@ impl Output {
     fn end<T: Serialize>(&self, heading: &str, rows: &[T], line: &dyn Fn(&T) -> String, nothing: &str) -> Result<()> {
         let text = || rows.iter().fold(format!("{heading}\n"), |text, row| text + &line(row) + "\n");
         if let Some(out) = &self.out {
+            out.parent().map_or(Ok(()), make_folder)?;
             write_bytes(out, text().as_bytes())?;
         }
         if self.json {
@@ -228,7 +229,7 @@ pub fn neighbours(args: &Neighbours, stop: &Stop) -> Result<()> {
         }
     };
     // One more, since an image of the run finds itself.
-    let found = nearest(&query, &features, args.k + usize::from(own.is_some()), false, &|_| ());
+    let found = nearest(&query, &features, args.k.saturating_add(usize::from(own.is_some())), false, &|_| ());
     let near = |(i, cosine): (&u32, &f32)| {
         let row = *i as usize;
         Near {

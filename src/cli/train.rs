@@ -4,7 +4,7 @@ use super::data::offer;
 use super::progress::{self, Progress};
 use super::{report as pages, table};
 use crate::backbone::Network;
-use crate::config::{Config, DATA_PRESETS, Layer, System, preset};
+use crate::config::{Config, DATA_PRESETS, Layer, System, is_system, preset};
 use crate::data::{self, Source};
 use crate::error::{Error, Kind, Result, listed};
 use crate::run::{About, RunFolder, RunResult, refuse_changes};
@@ -47,7 +47,7 @@ pub struct Args {
     /// Go on with the run in this folder
     #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "overwrite"])]
     resume: Option<PathBuf>,
-    /// A preset by name, or a TOML file; may be repeated, later ones win
+    /// A system or a data set by name, or a TOML file of settings; may be repeated (one system), later ones win
     #[arg(long, value_name = "NAME|FILE.toml")]
     preset: Vec<String>,
     /// Any setting, as section.key=value; may be repeated
@@ -80,8 +80,8 @@ pub struct Args {
     /// Channels of the first stage; 64 is the paper's
     #[arg(long)]
     width: Option<i64>,
-    /// Begin with these weights instead of random ones: a safetensors file in torchvision's names, or a run's
-    #[arg(long, value_name = "FILE")]
+    /// Begin with these weights instead of random ones: a safetensors file in torchvision's names, or a run folder
+    #[arg(long, value_name = "FILE|RUN")]
     init_from: Option<PathBuf>,
     /// Side of the images that the network sees
     #[arg(long)]
@@ -248,12 +248,29 @@ pub(super) fn asked(args: &Args, source: &Source) -> Result<(Vec<String>, Config
     let named = args.preset.iter().any(|p| DATA_PRESETS.contains(&p.as_str()));
     let mut names: Vec<String> = (!named).then(|| data_preset.to_string()).into_iter().collect();
     names.extend(args.preset.iter().cloned());
+    // Settings of one would stay under the name of the other.
+    let systems: Vec<&String> = names.iter().filter(|name| is_system(name)).collect();
+    if let [first, second, ..] = systems[..]
+        && first != second
+    {
+        let message = format!("--preset {first} and --preset {second} are two systems");
+        return Err(Error::usage(message, "give one of them; single settings are changed with --set KEY=VALUE"));
+    }
     // A system's own settings win over those of its data, in whatever order they are named.
     names.sort_by_key(|name| !DATA_PRESETS.contains(&name.as_str()));
     let mut layers = names.iter().map(|n| preset(n)).collect::<Result<Vec<_>>>()?;
     layers.push(Layer::flag("DATA", "data.source", source.to_string()));
     layers.extend(args.overrides()?);
-    Ok((names, Config::from_layers(&layers)?))
+    let config = Config::from_layers(&layers)?;
+    for set in &args.set {
+        if let Some((name, owner)) = System::owner_of(set.split('.').next().unwrap_or_default().trim())
+            && owner != config.method.system
+        {
+            let message = format!("--set {set} is a setting of {name}, and this is another system");
+            return Err(Error::usage(message, format!("leave it out, or give --preset {name}")));
+        }
+    }
+    Ok((names, config))
 }
 
 /// Says what a run would take.
@@ -268,7 +285,7 @@ fn dry_run(args: &Args, stop: &Stop) -> Result<()> {
         let progress = Progress::new(args.quiet || args.json, &schedule, dataset.train.images.len(), &run);
         let setup = Setup::new(config, dataset, run, about, stop.clone(), Arc::new(Silent))?;
         plan(&setup, &progress);
-        forecast(&setup)
+        stop.run_beside(move || forecast(&setup))?
     })();
     let _ = std::fs::remove_dir_all(&place);
     let found = outcome?;
@@ -279,9 +296,7 @@ fn dry_run(args: &Args, stop: &Stop) -> Result<()> {
 fn read(args: &Args, stop: &Stop) -> Result<(Vec<String>, Config, data::Dataset)> {
     let source = lasting(Source::parse(args.data.as_deref().unwrap_or("bundled"))?);
     let (names, config) = asked(args, &source)?;
-    if !config.data.dir.is_empty() && !matches!(source, Source::Cifar10 | Source::Cifar100) {
-        return Err(Error::usage("--data-dir is for cifar10 and cifar100", format!("leave it out for {source}")));
-    }
+    source.check_dir(!config.data.dir.is_empty())?;
     if let Some(out) = &args.out {
         // Refuse before the images are read.
         if !args.overwrite && RunFolder::open(out).is_ok() {
@@ -295,9 +310,10 @@ fn read(args: &Args, stop: &Stop) -> Result<(Vec<String>, Config, data::Dataset)
         read => read?,
     };
     let config = setup::resolve(config, &dataset)?;
+    // Refuse before anything is written.
+    let network = Network::new(&config.network, setup::image_side(&config))?;
+    setup::check_room(&network, &config, dataset.train.images.len(), data::free_memory())?;
     if !config.train.init_from.is_empty() {
-        // Refuse before anything is written.
-        let network = Network::new(&config.network, setup::image_side(&config))?;
         let (_, left) = setup::foreign_beginning(&network, &config)?;
         if !args.quiet {
             eprintln!("begins with {}: {}", config.train.init_from, told(&left));
@@ -335,13 +351,7 @@ fn resume(args: &Args, path: &Path, stop: &Stop) -> Result<Option<Prepared>> {
         return Ok(None);
     }
     let run = run.locked()?;
-    let dataset = progress::read_images(&changed, args.quiet, stop).map_err(|e| match e.kind {
-        Kind::Usage | Kind::Data => Error::data(
-            format!("the images of this run cannot be read: {}", e.message),
-            format!("they were in {} {}: bring them back", config.data.source, config.data.dir),
-        ),
-        _ => e,
-    })?;
+    let dataset = progress::read_images_again(&changed, args.quiet, stop)?;
     let replaced = run.changed_files(&dataset);
     if dataset.fingerprint() != about.fingerprint {
         let named = match replaced.as_slice() {

@@ -36,6 +36,11 @@ pub const PRESETS: &[(&str, &str)] = &[
 /// Presets that describe a data set: naming one takes the place of the one that the data implies.
 pub const DATA_PRESETS: &[&str] = &["bundled", "folder", "idx", "cifar10", "cifar100", "in100", "cub200"];
 
+/// Whether `name` is a built-in preset of a system.
+pub fn is_system(name: &str) -> bool {
+    PRESETS.iter().any(|(known, _)| *known == name) && !DATA_PRESETS.contains(&name)
+}
+
 /// A partial config and where it came from, for errors.
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -150,7 +155,10 @@ impl Layer {
                 let what =
                     what.replace("data did not match any variant of untagged enum Auto", "not of the right type");
                 let before = match before {
-                    Some(Value::String(word)) if word == "auto" => "\"auto\" or a number".to_string(),
+                    // Where it is not one of some words, which the error lists.
+                    Some(Value::String(word)) if word == "auto" && !what.contains("expected one of") => {
+                        "\"auto\" or a number".to_string()
+                    }
                     other => other.map(|v| v.to_string()).unwrap_or_default(),
                 };
                 Err(Error::usage(

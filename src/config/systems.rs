@@ -24,6 +24,15 @@ pub enum System {
     Supervised,
 }
 
+impl System {
+    /// The system, and its name, that alone has the settings of `section`, where one has.
+    pub fn owner_of(section: &str) -> Option<(&'static str, System)> {
+        [("and", System::And), ("la", System::La), ("deepcluster", System::Deepcluster), ("moco", System::Moco)]
+            .into_iter()
+            .find(|(name, _)| *name == section)
+    }
+}
+
 /// Which system trains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

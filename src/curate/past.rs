@@ -58,7 +58,8 @@ pub fn read(path: &Path, rows: usize, names: Option<&[String]>) -> Result<Vec<u3
 /// The columns `file` (empty when there is none) and `wanted` of a CSV file with a heading.
 pub fn columns(path: &Path, wanted: &str) -> Result<(Vec<String>, Vec<String>)> {
     let wrong = |what: String| {
-        let hint = format!("give a CSV file with the heading file,{wanted}, or {wanted} alone and a line per row");
+        let both = if wanted == "file" { String::new() } else { format!("the heading file,{wanted}, or ") };
+        let hint = format!("give a CSV file with {both}{wanted} alone and a line per row");
         Error::data(format!("{}: {what}", path.display()), hint)
     };
     let mut reader = CsvReader::open(path)?;

@@ -134,7 +134,7 @@ pub(super) fn count(dir: &Path) -> Result<usize> {
 }
 
 /// Whether a file's name is that of an image.
-pub fn is_image_name(path: &Path) -> bool {
+pub(super) fn is_image_name(path: &Path) -> bool {
     path.extension().is_some_and(|found| EXTENSIONS.iter().any(|e| found.eq_ignore_ascii_case(e)))
 }
 

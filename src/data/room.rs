@@ -53,7 +53,7 @@ impl Room {
 }
 
 /// Bytes that this process could still take: the least of what the machine, its control group and its own limit leave.
-fn free_memory() -> Option<u64> {
+pub fn free_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let groups = read("/proc/self/cgroup");
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));

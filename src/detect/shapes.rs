@@ -2,7 +2,7 @@
 
 use crate::data::Image;
 use crate::error::{Error, Result};
-use crate::files::{make_folder, make_whole, write_bytes};
+use crate::files::{free, make_folder, make_whole, write_bytes};
 use crate::rng::{Key, Purpose, Stream};
 use crate::work::Stop;
 use image::codecs::png::PngEncoder;
@@ -59,9 +59,14 @@ pub fn classes() -> Vec<String> {
 
 /// Writes the folder `root`, which is new or empty.
 pub fn write(root: &Path, request: &Request, stop: &Stop) -> Result<()> {
-    if request.side < 48 || request.train == 0 || request.test == 0 {
-        return Err(Error::usage("images must be some, and of 48 pixels at least", "give larger numbers"));
+    if !(48..=4096).contains(&request.side) {
+        return Err(Error::usage(format!("--side is {}", request.side), "give a number from 48 to 4096"));
     }
+    if ![request.train, request.test].iter().all(|n| (1..=1_000_000).contains(n)) {
+        let message = format!("--train is {}, --test is {}", request.train, request.test);
+        return Err(Error::usage(message, "give numbers from 1 to 1,000,000"));
+    }
+    free(root)?;
     make_whole(root, |folder| {
         for part in ["Annotations", "JPEGImages", "ImageSets/Main"] {
             make_folder(&folder.join(part))?;

@@ -5,7 +5,7 @@
 //! first line that counts its columns from 0 (as pandas writes it) is a heading, too.
 
 use super::Matrix;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, listed};
 use crate::features::Features;
 use crate::files::{CsvReader, Record};
 use std::path::Path;
@@ -16,7 +16,10 @@ const ASIDE: [&str; 4] = ["row", "id", "label", ""];
 pub fn read(path: &Path) -> Result<Matrix> {
     let wrong = |line: usize, what: String| {
         let message = format!("{}, line {line}: {what}", path.display());
-        Error::data(message, "give one line per image: numbers separated by commas, and at most one column of names")
+        let names = listed(NAMES);
+        let hint =
+            format!("give one line per image: numbers separated by commas, and at most one column of names ({names})");
+        Error::data(message, hint)
     };
     let mut reader = CsvReader::open(path)?;
     let (mut names, mut values) = (Vec::new(), Vec::new());

@@ -70,7 +70,7 @@ fn a_run_killed_before_its_settings_were_written_is_no_obstacle() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     RunFolder::create(&out, false).unwrap();
-    std::fs::write(out.join("config.toml.tmp"), "half").unwrap();
+    std::fs::write(out.join("config.toml.pcp-unfinished"), "half").unwrap();
     RunFolder::create(&out, false).unwrap();
     RunFolder::create(&out, true).unwrap();
     // Files of somebody's, even by names that a run uses, are not a beginning.
@@ -127,10 +127,13 @@ fn changed_settings_are_named() {
 fn leftovers_of_a_crash_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunFolder::create(dir.path(), false).unwrap();
-    std::fs::write(run.file("checkpoints/r0.safetensors.tmp"), "half").unwrap();
+    std::fs::write(run.file("checkpoints/r0.safetensors.pcp-unfinished"), "half").unwrap();
     std::fs::write(run.file("checkpoints/keep.safetensors"), "whole").unwrap();
     run.remove_unfinished();
-    assert!(!run.file("checkpoints/r0.safetensors.tmp").exists() && run.file("checkpoints/keep.safetensors").exists());
+    assert!(
+        !run.file("checkpoints/r0.safetensors.pcp-unfinished").exists()
+            && run.file("checkpoints/keep.safetensors").exists()
+    );
 }
 
 #[test]

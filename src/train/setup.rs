@@ -197,12 +197,8 @@ impl Setup {
         let compared = self.probe.as_ref().map_or(0, Probe::pixel_bytes) as f64;
         let vectors = (self.memory_per_image() * images.len() as f64).max(compared);
         let views = self.method.views(&self.plan, (0, 0));
-        // Weights, gradients, momentum and perhaps the key encoder. A step peaks at about five times the outputs of its convolutions (as measured):
-        // what they give, what batch norm makes of it, gradients of both, and room to work in.
-        let copies = 3 + usize::from(self.method.has_keys());
-        let weights = copies * self.network.parameter_count() * 4;
-        let step = 5 * self.network.map_floats() * self.plan.config.train.batch.min(images.len()) * views * 4;
-        [pixels as f64, vectors, (weights + step) as f64]
+        let shown = self.plan.config.train.batch.min(images.len()) * views;
+        [pixels as f64, vectors, training_bytes(&self.network, shown, usize::from(self.method.has_keys()))]
     }
 
     /// The newest checkpoint's state, or the beginning.
@@ -375,11 +371,36 @@ pub fn open_model(path: &Path, best: bool) -> Result<(Network, Weights, ModelCar
     Ok((network, weights, card, path.to_path_buf()))
 }
 
+/// Bytes of weights, gradients, momentum and `more` copies of the weights, and of a step that is shown so many views. A step
+/// peaks at about five times the outputs of its convolutions (as measured): what they give, what batch norm makes of it,
+/// gradients of both, and room to work in.
+fn training_bytes(network: &Network, shown: usize, more: usize) -> f64 {
+    4.0 * ((3 + more) as f64 * network.parameter_count() as f64 + 5.0 * network.map_floats() as f64 * shown as f64)
+}
+
+/// Refuses a network that has no room to train in the memory that is free, as far as that is known. What it needs is estimated
+/// from below and may be half as much again: better a run that swaps than none where there might have been one.
+pub fn check_room(network: &Network, config: &Config, images: usize, free: Option<u64>) -> Result<()> {
+    let needed = training_bytes(network, config.train.batch.min(images), 0);
+    match free {
+        Some(free) if config.train.rounds > 0 && needed > 1.5 * free as f64 => Err(Error::usage(
+            format!(
+                "training this network takes {:.1} GB of memory, and {:.1} GB are free",
+                needed / 1e9,
+                free as f64 / 1e9
+            ),
+            "give a smaller --width, --batch or --size",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The weights that `train.init_from` gives `network`, and the arrays that it does not.
 pub fn foreign_beginning(network: &Network, config: &Config) -> Result<(Weights, Vec<String>)> {
-    let path = Path::new(&config.train.init_from);
-    let arrays = named(read_arrays(path)?, "");
-    foreign::beginning(network, &arrays, config.train.seed).map_err(|e| e.at(path))
+    let given = Path::new(&config.train.init_from);
+    let path = if given.is_dir() { given.join("model.safetensors") } else { given.to_path_buf() };
+    let arrays = named(read_arrays(&path)?, "");
+    foreign::beginning(network, &arrays, config.train.seed).map_err(|e| e.at(&path))
 }
 
 /// The weights of a run: the last (or, when `best`, those of the best probe), or those of the newest checkpoint of a run that
@@ -396,7 +417,7 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
     }
     if path.exists() {
         let file = Tensors::<ModelCard>::read(&path)?;
-        let weights = network.from_named(&named(file.arrays, ""))?;
+        let weights = network.from_named(&named(file.arrays, "")).map_err(|e| e.at(&path))?;
         return Ok((network, weights, (file.about.round, file.about.epoch), name.to_string()));
     }
     let Some(newest) = run.checkpoints()?.pop() else {
@@ -406,7 +427,7 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
         ));
     };
     let file = Tensors::<Progress>::read(&newest)?;
-    let weights = network.from_named(&named(file.arrays, "model/"))?;
+    let weights = network.from_named(&named(file.arrays, "model/")).map_err(|e| e.at(&newest))?;
     let name = newest.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     Ok((network, weights, (file.about.round, file.about.epoch), name))
 }

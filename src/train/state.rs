@@ -104,7 +104,7 @@ impl Progress {
     /// Where the run is, in words.
     pub fn place(&self, rounds: u32) -> String {
         match self.round < rounds {
-            true => format!("in round {}, epoch {}, after {} batches", self.round, self.epoch, self.batch),
+            true => format!("in round {}, epoch {}, after {} batches", self.round + 1, self.epoch + 1, self.batch),
             false => "after the last epoch, while finishing".to_string(),
         }
     }

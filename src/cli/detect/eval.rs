@@ -5,13 +5,15 @@ use crate::cli;
 use crate::cli::eval::keep;
 use crate::cli::progress::bar;
 use crate::cli::table;
+use crate::cli::train::absolute;
 use crate::detect::ap::{Scores, score};
 use crate::detect::find::find_all;
 use crate::detect::settings::read_detector;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::run::{DETECTION, RunFolder};
 use crate::work::Stop;
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,6 +62,7 @@ pub(in crate::cli) struct Report {
 pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     cli::use_threads(args.threads)?;
     let run = RunFolder::open_as(&DETECTION, &args.run)?;
+    super::check_limit(args.limit)?;
     let report = measure(&run, args.voc.as_deref(), &args.set, args.limit.unwrap_or(0), args.json, stop)?;
     if args.json {
         return cli::print_json(&report);
@@ -75,8 +78,8 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     cli::print(&format!("{}  ({}; image set {})", table::columns(&rows), report.settings, report.set))
 }
 
-/// Measures, and keeps the report in the run's folder as `eval/<set>.json`, or, of the first
-/// few images, as `eval/<set>-first<limit>.json`.
+/// Measures, and keeps the report in the run's folder as `eval/<set>.json`; of other images than those beside which it was
+/// trained as `eval/<set>-<folder>.json`, of the first few as `eval/<set>-first<limit>.json`.
 pub(in crate::cli) fn measure(
     run: &RunFolder,
     voc: Option<&Path>,
@@ -86,6 +89,9 @@ pub(in crate::cli) fn measure(
     stop: &Stop,
 ) -> Result<Report> {
     let started = Instant::now();
+    if Path::new(set).file_name() != Some(OsStr::new(set)) {
+        return Err(Error::usage(format!("--set is {set}"), "give the name of a file of ImageSets/Main, without .txt"));
+    }
     let (settings, detector, weights, file) = read_detector(run)?;
     let root = voc.unwrap_or(Path::new(&settings.voc));
     let data = Arc::new(read_voc(root, set, &settings.classes, limit, quiet, stop)?);
@@ -104,7 +110,13 @@ pub(in crate::cli) fn measure(
         settings: settings.summary(),
         seconds: started.elapsed().as_secs_f64(),
     };
-    let part = if limit > 0 { format!("-first{limit}") } else { String::new() };
-    keep(run, &format!("{set}{part}.json"), &report)?;
+    let mut name = set.to_string();
+    if voc.is_some_and(|voc| absolute(voc) != absolute(Path::new(&settings.voc))) {
+        name += &format!("-{}", root.file_name().unwrap_or_default().to_string_lossy());
+    }
+    if limit > 0 {
+        name += &format!("-first{limit}");
+    }
+    keep(run, &format!("{name}.json"), &report)?;
     Ok(report)
 }

@@ -3,12 +3,12 @@
 use crate::cli;
 use crate::cli::progress::bar;
 use crate::data::decode;
-use crate::data::folder::is_image_name;
+use crate::data::folder::list;
 use crate::detect::ap::Detection;
 use crate::detect::find::find;
 use crate::detect::settings::read_detector;
 use crate::error::{Error, Result};
-use crate::files::{free, make_folder, write_bytes};
+use crate::files::{free, make_whole, write_bytes};
 use crate::picture::{Boxed, boxed};
 use crate::run::{DETECTION, RunFolder};
 use crate::work::Stop;
@@ -29,14 +29,14 @@ image_id is the number that a file is named by, where all are; otherwise it coun
 pub struct Args {
     /// A detector's run folder
     run: PathBuf,
-    /// Photographs, or folders of them
+    /// Photographs, or folders of them at any depth
     #[arg(required = true, value_name = "IMAGES")]
     images: Vec<PathBuf>,
     /// Where pictures and detections.json go
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Draw what is at least as likely as this
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.5, allow_negative_numbers = true)]
     score: f32,
     /// Threads [default: all cores]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
@@ -68,53 +68,58 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     let files = photographs(&args.images)?;
     let (ids, names) = (numbers(&files), picture_names(&files));
     free(&args.out)?;
-    make_folder(&args.out)?;
     let shown = bar("finding", args.json);
     shown.set_length(files.len() as u64);
     let (mut all, mut drawn, mut broken) = (Vec::new(), 0, 0);
-    for ((file, id), name) in files.iter().zip(ids).zip(&names) {
-        let (detector, weights, path) = (detector.clone(), weights.clone(), file.clone());
-        let looked = stop.run(move || {
-            let image = decode::file(&path)?;
-            let found = find(&detector, &weights, &image, &search);
-            Ok::<_, String>((image, found))
-        })?;
-        shown.inc(1);
-        let (image, found) = match looked {
-            Ok(looked) => looked,
-            Err(why) => {
-                shown.suspend(|| eprintln!("warning: {} is left out: {why}", file.display()));
-                broken += 1;
-                continue;
-            }
-        };
-        let likely: Vec<&Detection> = found.iter().filter(|d| d.score >= args.score).collect();
-        drawn += likely.len();
-        let boxes: Vec<Boxed> = likely
-            .iter()
-            .map(|d| Boxed {
-                bounds: d.bounds,
-                text: format!("{} {:.2}", settings.classes[d.class], d.score),
-                group: (d.class, settings.classes.len()),
-            })
-            .collect();
-        let picture = boxed(image.width, image.height, image.pixels, &boxes)?;
-        write_bytes(&args.out.join(name), &picture)?;
-        all.extend(found.into_iter().map(|d| Found {
-            image_id: id,
-            category_id: d.class + 1,
-            bbox: [d.bounds[0], d.bounds[1], d.bounds[2] - d.bounds[0], d.bounds[3] - d.bounds[1]],
-            score: d.score,
-            file_name: file.display().to_string(),
-            category: settings.classes[d.class].clone(),
-        }));
-    }
+    let made = make_whole(&args.out, |out| {
+        for ((file, id), name) in files.iter().zip(ids).zip(&names) {
+            let (detector, weights, path) = (detector.clone(), weights.clone(), file.clone());
+            let looked = stop.run(move || {
+                let image = decode::file(&path)?;
+                let found = find(&detector, &weights, &image, &search);
+                Ok::<_, String>((image, found))
+            })?;
+            shown.inc(1);
+            let (image, found) = match looked {
+                Ok(looked) => looked,
+                Err(why) => {
+                    shown.suspend(|| eprintln!("warning: {} is left out: {why}", file.display()));
+                    broken += 1;
+                    continue;
+                }
+            };
+            let likely: Vec<&Detection> = found.iter().filter(|d| d.score >= args.score).collect();
+            drawn += likely.len();
+            let boxes: Vec<Boxed> = likely
+                .iter()
+                .map(|d| Boxed {
+                    bounds: d.bounds,
+                    text: format!("{} {:.2}", settings.classes[d.class], d.score),
+                    group: (d.class, settings.classes.len()),
+                })
+                .collect();
+            let picture = boxed(image.width, image.height, image.pixels, &boxes)?;
+            write_bytes(&out.join(name), &picture)?;
+            all.extend(found.into_iter().map(|d| Found {
+                image_id: id,
+                category_id: d.class + 1,
+                bbox: [d.bounds[0], d.bounds[1], d.bounds[2] - d.bounds[0], d.bounds[3] - d.bounds[1]],
+                score: d.score,
+                file_name: file.display().to_string(),
+                category: settings.classes[d.class].clone(),
+            }));
+        }
+        if broken == files.len() {
+            return Err(Error::data(
+                "none of the photographs can be read",
+                "give images that pcp data check finds sound",
+            ));
+        }
+        let text = serde_json::to_string(&all).map_err(|e| Error::file(e.to_string(), "please report this"))?;
+        write_bytes(&out.join("detections.json"), format!("{text}\n").as_bytes())
+    });
     shown.finish_and_clear();
-    if broken == files.len() {
-        return Err(Error::data("none of the photographs can be read", "give images that pcp data check finds sound"));
-    }
-    let text = serde_json::to_string(&all).map_err(|e| Error::file(e.to_string(), "please report this"))?;
-    write_bytes(&args.out.join("detections.json"), format!("{text}\n").as_bytes())?;
+    made?;
     if args.json {
         return cli::print_json(&all);
     }
@@ -127,24 +132,10 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     ))
 }
 
-/// The files, and those in the folders, by name.
+/// The files, and those below the folders, by name.
 fn photographs(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in given {
-        if !path.is_dir() {
-            files.push(path.clone());
-            continue;
-        }
-        let entries = std::fs::read_dir(path).map_err(|e| Error::io("read", path, &e))?;
-        let mut inside: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_image_name(p)).collect();
-        if inside.is_empty() {
-            let message = format!("{} has no photographs", path.display());
-            return Err(Error::usage(message, "give files or folders with images"));
-        }
-        inside.sort();
-        files.extend(inside);
-    }
-    Ok(files)
+    let listed = given.iter().map(|path| list(path)).collect::<Result<Vec<_>>>()?;
+    Ok(listed.into_iter().flatten().map(|found| found.path).collect())
 }
 
 fn stem(path: &Path) -> String {

@@ -78,7 +78,7 @@ pub struct Args {
     /// Proposals per image at the test
     #[arg(long, default_value_t = 300, value_name = "N")]
     test_proposals: usize,
-    /// Channels of the first stage of an untrained network
+    /// Channels of the first stage of an untrained network [default: 64]
     #[arg(long)]
     width: Option<usize>,
     /// Everything random follows from it
@@ -162,6 +162,7 @@ fn missing() -> Error {
 /// The settings that are asked for, and the weights to begin with.
 pub(in crate::cli) fn asked(args: &Args) -> Result<(Settings, Option<Vec<Named>>)> {
     let (Some(word), Some(root)) = (&args.backbone, &args.voc) else { return Err(missing()) };
+    super::check_limit(args.limit)?;
     let begun = settings::backbone(word, args.width)?;
     let classes = voc::classes(&args.classes)?;
     let backbone = if word == RANDOM { word.clone() } else { absolute(Path::new(word)).display().to_string() };

@@ -33,7 +33,7 @@ pub struct Finetune {
     #[arg(long, default_value = "10%", value_name = "PERCENT")]
     labels: String,
     /// Begin with the untrained network instead of the run's
-    #[arg(long)]
+    #[arg(long, conflicts_with = "best")]
     untrained: bool,
     /// Epochs
     #[arg(long, default_value_t = 50)]
@@ -80,7 +80,7 @@ pub fn run(args: &Finetune, stop: &Stop) -> Result<()> {
         true => (network.init(config.train.seed), "untrained".to_string()),
         false => (weights, file),
     };
-    let dataset = Arc::new(progress::read_images(&config, args.common.json, stop)?);
+    let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
     let exam = Exam::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.
     config.augment = Recipe { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
@@ -97,9 +97,9 @@ pub fn run(args: &Finetune, stop: &Stop) -> Result<()> {
     let result = finetune(&network, weights, &loader, &exam, &settings, stop, &|n| bar.inc(n as u64), &told)?;
     bar.finish_and_clear();
     let protocol = format!(
-        "fine-tuned end to end on {} labelled images ({} of each class), {} epochs; {}",
+        "fine-tuned end to end on {} labelled images ({}% of each class), {} epochs; {}",
         result.labelled,
-        args.labels,
+        args.labels.trim_end_matches('%').trim(),
         args.epochs,
         exam.protocol()
     );

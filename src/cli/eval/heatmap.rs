@@ -55,6 +55,10 @@ pub fn run(args: &Heatmap, stop: &Stop) -> Result<()> {
     let augmenter = setup::augmenter(&config);
     let mut pictures =
         args.images.iter().map(|path| Picture::read(path, args.boxes.as_deref())).collect::<Result<Vec<_>>>()?;
+    if let Some(voc) = args.boxes.as_ref().filter(|_| pictures.iter().all(|picture| picture.annotation.is_none())) {
+        let message = format!("{} has no annotation of any of these images", voc.join("Annotations").display());
+        return Err(Error::data(message, "give images of that folder, or leave --boxes out"));
+    }
     let names: BTreeSet<&String> = pictures.iter().map(|picture| &picture.name).collect();
     if names.len() < pictures.len() {
         // Files of one name in several folders.

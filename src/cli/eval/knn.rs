@@ -75,7 +75,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
     };
     config.check()?;
     let (network, weights, card, file) = setup::read_model(&run, &config, args.common.best)?;
-    let dataset = Arc::new(progress::read_images(&config, args.common.json, stop)?);
+    let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
     let loader = Loader::new(dataset.clone(), setup::augmenter(&config));
     let Some(probe) = Probe::new(dataset, loader, &config) else {
         let message = format!("{} has no labels to measure against", config.data.source);
@@ -104,7 +104,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
         let rows = [
             ("kNN".to_string(), format!("{:.2} %", report.knn)),
             ("protocol".into(), report.protocol),
-            ("weights".into(), format!("{}, round {}, epoch {}", report.weights, report.round, report.epoch)),
+            ("weights".into(), super::origin(&report.weights, report.round, report.epoch)),
         ];
         cli::print(table::columns(&rows).trim_end())
     }

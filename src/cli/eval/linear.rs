@@ -104,7 +104,7 @@ pub(in crate::cli) fn measure(
     let usual = || network.stages().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect();
     let names: Vec<String> = if names.is_empty() { usual() } else { names.to_vec() };
     let layers = Layer::named(&network, &names)?;
-    let dataset = Arc::new(progress::read_images(&config, quiet, stop)?);
+    let dataset = Arc::new(progress::read_images_again(&config, quiet, stop)?);
     let exam = Exam::new(&dataset)?;
     let loader = Loader::new(dataset, setup::augmenter(&config));
     let bar = bar("linear probe", quiet);

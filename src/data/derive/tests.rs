@@ -43,7 +43,10 @@ fn refused<T: std::fmt::Debug>(dir: &TempDir, made: Result<T>, kind: Kind, words
     for word in words {
         assert!(said.contains(word), "{word} is not in: {said}");
     }
-    assert!(["out", "out.tmp"].iter().all(|name| !dir.path().join(name).exists()), "something is left: {said}");
+    assert!(
+        ["out", "out.pcp-unfinished"].iter().all(|name| !dir.path().join(name).exists()),
+        "something is left: {said}"
+    );
 }
 
 #[test]
@@ -119,9 +122,9 @@ fn only_a_free_place_is_taken() {
     for nameless in ["", "/", ".", "a/.."] {
         assert!(refusal(Path::new(nameless)).message.contains("no name"), "{nameless}");
     }
-    fs::create_dir(dir.path().join("out.tmp")).unwrap();
-    assert!(refusal(&out).message.contains("out.tmp is in the way"));
-    fs::remove_dir(dir.path().join("out.tmp")).unwrap();
+    fs::create_dir(dir.path().join("out.pcp-unfinished")).unwrap();
+    assert!(refusal(&out).message.contains("out.pcp-unfinished is in the way"));
+    fs::remove_dir(dir.path().join("out.pcp-unfinished")).unwrap();
     fs::create_dir(&out).unwrap();
     assert!(in100(&source, &out, &Stop::default()).is_ok(), "an empty folder is free");
     assert!(in100(&source, &dir.path().join("new/deep/out"), &Stop::default()).is_ok());

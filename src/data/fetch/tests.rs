@@ -379,7 +379,7 @@ fn a_damaged_archive_is_told_from_a_full_disk() {
         let dir = TempDir::new().unwrap();
         let error = unpack(&bytes[..keep], "tiny", &dir.path().join("tiny"), &Stop::default()).unwrap_err();
         assert!(error.message.contains("the archive"), "{keep}: {error}");
-        assert!(!listing(dir.path()).iter().any(|name| name.ends_with(".tmp")), "nothing half");
+        assert!(!listing(dir.path()).iter().any(|name| name.ends_with(".pcp-unfinished")), "nothing half");
     }
     let many: Vec<_> = (0..101).map(|_| (EntryType::Regular, "tiny/a", &b""[..])).collect();
     let dir = TempDir::new().unwrap();

@@ -1,0 +1,110 @@
+"""PCP and IS from the first epoch to the last in plain PyTorch and faiss: what kNN accuracy does the recipe itself give?
+
+It writes a JSON line with everything. Its randomness is PyTorch's, so a seed here is not the same run as that seed of pcp."""
+
+import argparse
+import json
+import time
+from collections import deque
+
+import numpy
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+import data
+import models
+from epoch import ALPHA, BANK_MOMENTUM, BATCH, TAU, Views, bank_loss, clusters, kmeans, purify, spreading_loss
+
+
+def channels_last(x):
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def embed(model, batches):
+    model.eval()
+    return torch.cat([model(channels_last(batch)) for batch in batches])
+
+
+def knn(model, train, test, k=200):
+    """Percent of the test images that their weighted neighbours among the training images name rightly."""
+    (bank, known), (asked, truth) = [(embed(model, data.clean(images).split(500)), labels) for images, labels in (train, test)]
+    near, rows = (asked @ bank.T).topk(min(k, len(bank)), 1)
+    classes = F.one_hot(known, 10).float()[rows]
+    found = (classes * (near / TAU).exp()[:, :, None]).sum(1).argmax(1)
+    return 100 * (found == truth).float().mean().item()
+
+
+def learn(args):
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(args.threads)
+    images, labels = data.cifar(args.data_dir, True), data.labels(args.data_dir, True)
+    train = images[: args.limit], labels[: args.limit]
+    test = data.cifar(args.data_dir, False), data.labels(args.data_dir, False)
+    pictures, n, epochs = data.pictures(train[0]), len(train[0]), args.epochs
+    at = {share: round(share * epochs) for share in (0.5, 0.6, 0.8, 0.9)}
+    history = deque(maxlen=max(3, round(15 * epochs / 200)))
+    upper = 0.617378 * sum(ALPHA**h for h in range(history.maxlen + 1))
+    model = models.build("resnet18", args.width)
+    optimizer = models.sgd(model)
+    bank = torch.empty(n, 128).uniform_(-1, 1) * (3 / 128) ** 0.5
+    options = {"batch_size": BATCH, "num_workers": args.threads, "persistent_workers": True}
+    one = DataLoader(Views(pictures, 1), **options)
+    shuffled = {views: DataLoader(Views(pictures, views), shuffle=True, drop_last=args.system == "is", **options) for views in (1, 2)}
+    told = []
+    for epoch in range(epochs):
+        sets, k = torch.arange(n), n
+        if args.system == "pcp":
+            features = embed(model, (views[0] for views, _ in one)).numpy()
+            k = clusters(n, args.clusters, epoch, epochs)
+            if k < n - 1:
+                found = kmeans(features, k)
+                past = list(history) if len(history) == history.maxlen else []
+                sets = purify(features, found, k, 5 if epoch < at[0.5] else 0, past, upper)
+                if epoch >= at[0.5]:
+                    history.appendleft(found)
+            drops = 0.01 if epoch >= at[0.8] else 0.1 if epoch >= at[0.6] else 1
+            weight = 0.8 - 0.3 * epoch / at[0.9] if epoch < at[0.9] else 0
+        else:
+            drops, weight = 0.05 if epoch >= at[0.8] else 1, 1
+        optimizer.param_groups[0]["lr"] = 0.03 * drops
+        model.train()
+        total = seen = 0
+        for views, rows in shuffled[2 if weight else 1]:
+            # One pass per view: batch-norm statistics are per view.
+            passed = [model(channels_last(view)) for view in views]
+            loss = weight * spreading_loss(*passed) if weight else 0
+            if weight < 1:
+                loss = loss + (1 - weight) * bank_loss(passed[0], bank, sets, rows)
+            optimizer.zero_grad()
+            loss.backward()
+            with torch.no_grad():
+                bank[rows] = F.normalize(BANK_MOMENTUM * bank[rows] + (1 - BANK_MOMENTUM) * passed[0])
+            optimizer.step()
+            total, seen = total + loss.item() * len(rows), seen + len(rows)
+        told.append({"clusters": k, "kept": float((sets < k).float().mean()) if k < n - 1 else 0.0, "loss": total / seen})
+        print(f"epoch {epoch + 1}/{epochs}: {told[-1]}", flush=True)
+    return knn(model, train, test), told
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data-dir", required=True, help="where the binary version of CIFAR-10 is")
+    parser.add_argument("--system", choices=["pcp", "is"], default="pcp")
+    parser.add_argument("--limit", type=int, default=5000, help="images to learn from (%(default)s)")
+    parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--clusters", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    began = time.perf_counter()
+    accuracy, told = learn(args)
+    settings = {key: value for key, value in vars(args).items() if key != "data_dir"}
+    versions = {"torch": torch.__version__, "numpy": numpy.__version__}
+    print(json.dumps({**settings, "knn": accuracy, "seconds": time.perf_counter() - began, **versions, "epochs_told": told}))
+
+
+if __name__ == "__main__":
+    main()
