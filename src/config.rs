@@ -171,7 +171,7 @@ impl Config {
         {
             return Err(Error::usage(format!("data.mean is {mean:?}"), "data.mean must be three numbers"));
         }
-        // Infinite ones have a meaning: all are dropped, or none is pulled back.
+        // What others mean, the schedule knows.
         if self.purify.lower.is_nan() || matches!(self.purify.upper, Auto::Value(upper) if upper.is_nan()) {
             return Err(Error::usage("purify.lower or purify.upper is not a number", "leave them out for the paper's"));
         }

@@ -213,19 +213,13 @@ impl Source {
             }
         }
     }
-}
 
-impl Source {
     /// Refuses a place of the CIFAR files, where one is given, for anything else.
     pub fn check_dir(&self, given: bool) -> Result<()> {
-        match self {
-            Source::Cifar10 | Source::Cifar100 => Ok(()),
-            _ if given => {
-                let hint = format!("leave it out for {self}");
-                Err(Error::usage("--data-dir is for cifar10 and cifar100", hint))
-            }
-            _ => Ok(()),
+        if given && !matches!(self, Source::Cifar10 | Source::Cifar100) {
+            return Err(Error::usage("--data-dir is for cifar10 and cifar100", format!("leave it out for {self}")));
         }
+        Ok(())
     }
 }
 

@@ -39,8 +39,8 @@ fn rename(unfinished: &Path, path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Makes the folder `path`, which is empty or not there, with what `fill` puts into the folder it is given. A failure leaves
-/// nothing; a crash at worst the unfinished folder beside it, which is never touched again, since it might be someone's own.
+/// Makes the folder `path`, which is empty or not there, with what `fill` puts into the folder it is given. A failure of `fill`
+/// leaves nothing; a crash at worst the unfinished folder beside it, which is never touched again, since it might be someone's own.
 pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let unfinished = unfinished(path);
     path.parent().map_or(Ok(()), make_folder)?;
@@ -51,12 +51,15 @@ pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result
         ),
         _ => Error::io("make the folder", &unfinished, &e),
     })?;
-    let outcome = fill(&unfinished).and_then(|()| rename(&unfinished, path).map_err(|e| Error::io("make", path, &e)));
-    if outcome.is_err() {
+    if let Err(e) = fill(&unfinished) {
         // Best effort: what made the folder fail may make this fail, too.
         let _ = fs::remove_dir_all(&unfinished);
+        return Err(e);
     }
-    outcome
+    rename(&unfinished, path).map_err(|e| {
+        let message = format!("cannot make {}: {e}", path.display());
+        Error::file(message, format!("everything is whole in {}: move it where you want it", unfinished.display()))
+    })
 }
 
 /// Refuses to make the folder `out` where something is already: it must be new or empty.
@@ -285,9 +288,9 @@ mod tests {
         make_whole(&path, fill).unwrap();
         assert_eq!(read_bytes(&path.join("a")).unwrap(), b"whole");
         assert!(!unfinished(&path).exists());
-        assert!(make_whole(&path, fill).unwrap_err().message.contains("folder"), "it holds something");
-        assert!(!unfinished(&path).exists());
-        fs::create_dir(unfinished(&path)).unwrap();
+        let e = make_whole(&path, fill).unwrap_err();
+        assert!(e.message.contains("folder") && e.hint.contains("folder.pcp-unfinished"), "it holds something: {e:?}");
+        assert_eq!(read_bytes(&unfinished(&path).join("a")).unwrap(), b"whole", "what was made is not lost");
         let e = make_whole(&path, fill).unwrap_err();
         assert!(e.message.contains("folder.pcp-unfinished is in the way") && e.hint.contains("remove it"), "{e:?}");
         assert!(unfinished(&path).exists(), "not ours to remove");

@@ -321,7 +321,6 @@ fn wrong_use_is_explained() {
         (&["--preset", "nosuch.toml"], &["nosuch.toml"]),
         (&["--preset", "moco", "--preset", "dc"], &["moco", "dc", "two systems"]),
         (&["--set", "moco.queue=64"], &["moco.queue=64", "--preset moco"]),
-        (&["--width", "4096"], &["GB of memory", "--width"]),
         (&["--set", "data.mean=[nan, 0.5, 0.5]"], &["data.mean"]),
         (&["--set", "purify.upper=nan"], &["purify.upper"]),
         (&["--set", "train.lr_steps=[[0.5, nan]]"], &["train.lr_steps"]),
@@ -337,6 +336,9 @@ fn wrong_use_is_explained() {
     assert!(fail(2, &["data", "check", ".", "--data-dir", "x"]).contains("--data-dir is for cifar10"));
     assert!(fail(2, &["bench", "kmeans", "--n", "18446744073709551615"]).contains("--n"));
     assert!(fail(2, &["bench", "step", "--size", "100000"]).contains("--size"));
+    assert!(fail(2, &["bench", "knn", "--n", "10", "--queries", "2", "--k", "11"]).contains("--k"));
+    assert!(fail(2, &["eval", "finetune", "x", "--untrained", "--best"]).contains("--best"));
+    assert!(fail(2, &["cluster", "x.npy", "--images", ".", "--no-sheet", "--out", "x"]).contains("--images"));
     assert!(fail(2, &[]).contains("pcp train"));
     assert!(fail(2, &["train", "cifar1"]).contains("cifar10"));
     assert!(fail(2, &["train", "--resume", "no/such/run"]).contains("no/such/run"));

@@ -159,6 +159,7 @@ fn an_unfinished_detector_can_be_measured_and_others_are_told_apart() {
     assert_eq!(fs::read(det.join("eval/test.json")).unwrap(), own);
     assert!(det.join("eval/test-elsewhere.json").exists());
     assert!(fail(2, &["detect", "eval", text(&det), "--set", "../Main/test"]).contains("--set"));
+    assert!(fail(2, &["detect", "eval", text(&det), "--limit", "0"]).contains("--limit is 0"));
     // Photographs are found at any depth; those that cannot be read leave nothing.
     let found = dir.path().join("found");
     succeed(&["detect", "predict", text(&det), text(&elsewhere), "--out", text(&found)]);

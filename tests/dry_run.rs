@@ -1,11 +1,16 @@
 //! What a run will take, before it is begun.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, unsafe_code)]
 
 mod common;
 use common::*;
+use pcp::backbone::Network;
+use pcp::config::Config;
+use pcp::train::setup::check_room;
 use serde_json::Value;
 use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
 
 #[test]
 fn a_dry_run_says_what_is_to_come_and_writes_nothing() {
@@ -36,4 +41,39 @@ fn a_dry_run_says_what_is_to_come_and_writes_nothing() {
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     assert!(fail(2, &["train", "--dry-run", "--out", "x"]).contains("--dry-run"));
+}
+
+#[test]
+fn a_network_that_has_no_room_is_refused() {
+    let config = Config::default();
+    let network = Network::new(&config.network, 32).unwrap();
+    let refused = check_room(&network, &config, 1000, Some(1 << 28)).unwrap_err();
+    assert!(refused.message.contains("GB of memory") && refused.hint.contains("--width"), "{refused}");
+    for (images, free) in [(1000, Some(1 << 40)), (1000, None), (2, Some(1 << 30))] {
+        check_room(&network, &config, images, free).unwrap();
+    }
+    let mut untrained = config.clone();
+    untrained.train.rounds = 0;
+    check_room(&network, &untrained, 1000, Some(0)).unwrap();
+}
+
+/// A stop does not wait for the steps that are tried, and the place they need goes with them.
+#[cfg(unix)]
+#[test]
+fn a_dry_run_can_be_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = pcp(&["train", "--dry-run", "--width", "32", "--size", "96", "--batch", "16", "--quiet"])
+        .env("TMPDIR", dir.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let place = || fs::read_dir(dir.path()).unwrap().count();
+    while place() == 0 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    // SAFETY: a signal to a child that has not been waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(place(), 0, "nothing is left");
 }

@@ -119,4 +119,6 @@ fn heat_is_drawn_for_every_snapshot_and_measured_in_boxes() {
     assert!(said.contains("nowhere.png"), "{said}");
     let said = fail(1, &["eval", "heatmap", text(&run), "--images", text(&one), "--boxes", text(dir.path())]);
     assert!(said.contains("Annotations"), "{said}");
+    std::fs::remove_file(voc.join("Annotations/one.xml")).unwrap();
+    assert!(fail(1, &args).contains("no annotation of any of these images"));
 }

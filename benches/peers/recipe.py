@@ -7,7 +7,7 @@ import json
 import time
 from collections import deque
 
-import numpy
+import faiss
 import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -43,8 +43,8 @@ def learn(args):
     train = images[: args.limit], labels[: args.limit]
     test = data.cifar(args.data_dir, False), data.labels(args.data_dir, False)
     pictures, n, epochs = data.pictures(train[0]), len(train[0]), args.epochs
-    at = {share: round(share * epochs) for share in (0.5, 0.6, 0.8, 0.9)}
-    history = deque(maxlen=max(3, round(15 * epochs / 200)))
+    at = {share: int(share * epochs + 0.5) for share in (0.5, 0.6, 0.8, 0.9)}
+    history = deque(maxlen=max(3, int(15 * epochs / 200 + 0.5)))
     upper = 0.617378 * sum(ALPHA**h for h in range(history.maxlen + 1))
     model = models.build("resnet18", args.width)
     optimizer = models.sgd(model)
@@ -58,17 +58,16 @@ def learn(args):
         if args.system == "pcp":
             features = embed(model, (views[0] for views, _ in one)).numpy()
             k = clusters(n, args.clusters, epoch, epochs)
-            if k < n - 1:
+            if k < 0.95 * n:
                 found = kmeans(features, k)
                 past = list(history) if len(history) == history.maxlen else []
                 sets = purify(features, found, k, 5 if epoch < at[0.5] else 0, past, upper)
                 if epoch >= at[0.5]:
                     history.appendleft(found)
-            drops = 0.01 if epoch >= at[0.8] else 0.1 if epoch >= at[0.6] else 1
-            weight = 0.8 - 0.3 * epoch / at[0.9] if epoch < at[0.9] else 0
+            weight, last = 0.8 - 0.3 * epoch / at[0.9] if epoch < at[0.9] else 0, 0.01
         else:
-            drops, weight = 0.05 if epoch >= at[0.8] else 1, 1
-        optimizer.param_groups[0]["lr"] = 0.03 * drops
+            weight, last = 1, 0.05
+        optimizer.param_groups[0]["lr"] = 0.03 * (last if epoch >= at[0.8] else 0.1 if epoch >= at[0.6] else 1)
         model.train()
         total = seen = 0
         for views, rows in shuffled[2 if weight else 1]:
@@ -83,7 +82,7 @@ def learn(args):
                 bank[rows] = F.normalize(BANK_MOMENTUM * bank[rows] + (1 - BANK_MOMENTUM) * passed[0])
             optimizer.step()
             total, seen = total + loss.item() * len(rows), seen + len(rows)
-        told.append({"clusters": k, "kept": float((sets < k).float().mean()) if k < n - 1 else 0.0, "loss": total / seen})
+        told.append({"clusters": k, "kept": float((sets < k).float().mean()) if k < 0.95 * n else 0.0, "loss": total / seen})
         print(f"epoch {epoch + 1}/{epochs}: {told[-1]}", flush=True)
     return knn(model, train, test), told
 
@@ -97,12 +96,12 @@ def main():
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--clusters", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="the random views depend on it (%(default)s)")
     args = parser.parse_args()
     began = time.perf_counter()
     accuracy, told = learn(args)
     settings = {key: value for key, value in vars(args).items() if key != "data_dir"}
-    versions = {"torch": torch.__version__, "numpy": numpy.__version__}
+    versions = {"torch": torch.__version__, "faiss": faiss.__version__}
     print(json.dumps({**settings, "knn": accuracy, "seconds": time.perf_counter() - began, **versions, "epochs_told": told}))
 
 

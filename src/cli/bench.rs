@@ -247,10 +247,10 @@ fn build(args: &NetworkArgs) -> Result<(Network, Batch)> {
     })?;
     let size = args.size.unwrap_or(if arch == Arch::Alexnet224 { 224 } else { 32 });
     positive(&[("width", args.width), ("batch", args.batch), ("size", size), ("iters", args.iters)])?;
-    if size > 1024 || args.width > 4096 {
+    if size > 1024 || args.width > 4096 || args.batch > 65_536 {
         return Err(Error::usage(
-            format!("--size is {size}, --width {}", args.width),
-            "give 1024 pixels and 4096 channels at the most",
+            format!("--size is {size}, --width {}, --batch {}", args.width, args.batch),
+            "give 1024 pixels, 4096 channels and 65,536 images at the most",
         ));
     }
     let config = crate::config::Network { arch, width: args.width, ..Config::default().network };

@@ -202,18 +202,19 @@ pub fn byte_bar(what: &str, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Reads the images that `config` names, with a bar; a stop ends it at once, since there is nothing to save yet.
-/// The images of a run that was begun.
+/// Reads the images of a run that was begun, in the same way.
 pub fn read_images_again(config: &Config, quiet: bool, stop: &Stop) -> Result<Dataset> {
     read_images(config, quiet, stop).map_err(|e| match e.kind {
-        Kind::Usage | Kind::Data => Error::data(
+        Kind::Usage => Error::data(
             format!("the images of this run cannot be read: {}", e.message),
-            format!("they should be in {} {}: bring them back", config.data.source, config.data.dir),
+            format!("they were in {}: bring them back", config.data.source),
         ),
+        Kind::Data => Error { message: format!("the images of this run cannot be read: {}", e.message), ..e },
         _ => e,
     })
 }
 
+/// Reads the images that `config` names, with a bar; a stop ends it at once, since there is nothing to save yet.
 pub fn read_images(config: &Config, quiet: bool, stop: &Stop) -> Result<Dataset> {
     let bar = bar("reading", quiet);
     let (request, shown) = (setup::load_request(config)?, bar.clone());

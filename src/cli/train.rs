@@ -249,9 +249,9 @@ pub(super) fn asked(args: &Args, source: &Source) -> Result<(Vec<String>, Config
     let mut names: Vec<String> = (!named).then(|| data_preset.to_string()).into_iter().collect();
     names.extend(args.preset.iter().cloned());
     // Settings of one would stay under the name of the other.
-    let systems: Vec<&String> = names.iter().filter(|name| is_system(name)).collect();
-    if let [first, second, ..] = systems[..]
-        && first != second
+    let mut systems = names.iter().filter(|name| is_system(name));
+    if let Some(first) = systems.next()
+        && let Some(second) = systems.find(|name| *name != first)
     {
         let message = format!("--preset {first} and --preset {second} are two systems");
         return Err(Error::usage(message, "give one of them; single settings are changed with --set KEY=VALUE"));
@@ -263,7 +263,7 @@ pub(super) fn asked(args: &Args, source: &Source) -> Result<(Vec<String>, Config
     layers.extend(args.overrides()?);
     let config = Config::from_layers(&layers)?;
     for set in &args.set {
-        if let Some((name, owner)) = System::owner_of(set.split('.').next().unwrap_or_default().trim())
+        if let Some((name, owner)) = System::owner_of(set.split(['.', '=']).next().unwrap_or_default().trim())
             && owner != config.method.system
         {
             let message = format!("--set {set} is a setting of {name}, and this is another system");
@@ -285,6 +285,8 @@ fn dry_run(args: &Args, stop: &Stop) -> Result<()> {
         let progress = Progress::new(args.quiet || args.json, &schedule, dataset.train.images.len(), &run);
         let setup = Setup::new(config, dataset, run, about, stop.clone(), Arc::new(Silent))?;
         plan(&setup, &progress);
+        // What is written is written before there are two threads.
+        setup.initial()?;
         stop.run_beside(move || forecast(&setup))?
     })();
     let _ = std::fs::remove_dir_all(&place);

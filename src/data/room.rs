@@ -59,7 +59,12 @@ pub fn free_memory() -> Option<u64> {
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
     let group = group.map(|name| Path::new("/sys/fs/cgroup").join(name));
     let in_group = |file: &str| group.as_ref().and_then(|g| number(&read(g.join(file).to_str()?)));
-    let group_left = in_group("memory.max").zip(in_group("memory.current")).map(|(max, used)| max.saturating_sub(used));
+    // Files that the system holds for later reading give way.
+    let files = |stat: &str| ["inactive_file", "active_file"].iter().filter_map(|key| of_key(stat, key)).sum::<u64>();
+    let held = group.as_ref().map_or(0, |group| files(&read(&group.join("memory.stat").to_string_lossy())));
+    let group_left = in_group("memory.max")
+        .zip(in_group("memory.current"))
+        .map(|(max, used)| max.saturating_sub(used.saturating_sub(held)));
     let status = read("/proc/self/status");
     let own_left = limit(&read("/proc/self/limits"))
         .map(|most| most.saturating_sub(kibibytes(&status, "VmSize:").unwrap_or_default()));
@@ -68,6 +73,11 @@ pub fn free_memory() -> Option<u64> {
 
 fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
+}
+
+/// The number of a line `key 123`.
+fn of_key(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| number(line.strip_prefix(key)?.strip_prefix(' ')?))
 }
 
 /// The bytes of a line `key: 123 kB`.
@@ -106,6 +116,11 @@ mod tests {
         assert_eq!(limit(limits), Some(1 << 30));
         assert_eq!(limit(&limits.replace("1073741824", "unlimited ")), None);
         assert_eq!(kibibytes("MemFree: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"), Some(20 << 10));
+        let stat = "anon 5\ninactive_file 30\nactive_file 4\n";
+        assert_eq!(
+            (of_key(stat, "active_file"), of_key(stat, "inactive"), of_key(stat, "file")),
+            (Some(4), None, None)
+        );
         assert_eq!((kibibytes("", "MemAvailable:"), number("max\n"), number("7\n")), (None, None, Some(7)));
         if cfg!(target_os = "linux") {
             assert!(free_memory().is_some());

@@ -166,7 +166,9 @@ pub fn filters(run: &RunFolder) -> Result<Vec<EpochFilter>> {
         if grouping.cluster.len() != of.len() {
             return Err(Error::file(
                 format!(
-                    "the clusters of round {round}, epoch {epoch} are of {} images, files.csv has {}",
+                    "the clusters of round {}, epoch {} are of {} images, files.csv has {}",
+                    round + 1,
+                    epoch + 1,
                     grouping.cluster.len(),
                     of.len()
                 ),

@@ -429,7 +429,7 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
     let file = Tensors::<Progress>::read(&newest)?;
     let weights = network.from_named(&named(file.arrays, "model/")).map_err(|e| e.at(&newest))?;
     let name = newest.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok((network, weights, (file.about.round, file.about.epoch), name))
+    Ok((network, weights, file.about.learned(config.train.epochs), name))
 }
 
 /// The clean views that `card` describes, and the short side to which larger photographs are shrunk before.

@@ -101,6 +101,15 @@ pub struct Sums {
 }
 
 impl Progress {
+    /// The round and epoch that the weights last learned in; the first ones where they have not.
+    pub fn learned(&self, epochs: u32) -> (u32, u32) {
+        match (self.batch, self.epoch, self.round) {
+            (0, 0, 1..) => (self.round - 1, epochs.saturating_sub(1)),
+            (0, 1.., _) => (self.round, self.epoch - 1),
+            _ => (self.round, self.epoch),
+        }
+    }
+
     /// Where the run is, in words.
     pub fn place(&self, rounds: u32) -> String {
         match self.round < rounds {

@@ -112,7 +112,7 @@ pub(in crate::cli) fn measure(
     };
     let mut name = set.to_string();
     if voc.is_some_and(|voc| absolute(voc) != absolute(Path::new(&settings.voc))) {
-        name += &format!("-{}", root.file_name().unwrap_or_default().to_string_lossy());
+        name += &format!("-{}", absolute(root).file_name().unwrap_or_default().to_string_lossy());
     }
     if limit > 0 {
         name += &format!("-first{limit}");
