@@ -229,7 +229,7 @@ function curves(run) {
     chart({ title: "Loss", lines: [line("all", "loss", accent), line("instances", "loss_instance", "var(--instance)"), line("clusters", "loss_cluster", "var(--kept)"), line("warm-up", "loss_is", "var(--dropped)")] }),
     chart({ title: "Clusters (logarithmic)", log: true, lines: [line("K", "clusters", accent)] }),
     chart({ title: "Purification", unit: " %", floor: 0, lines: [line("in company", "kept", "var(--kept)"), line("dropped", "dropped", "var(--dropped)"), line("pulled back", "pulled_back", "var(--pulled)")] }),
-    chart({ title: "Churn", unit: " %", floor: 0, lines: [line("images whose company changed", "churn", accent)] }),
+    chart({ title: "Churn", unit: " %", floor: 0, lines: [line("company that changed", "churn", accent)] }),
     chart({ title: "Learning rate", log: true, lines: [line("lr", "lr", accent)] }),
   ];
   return section(run, "Curves", "How it went, epoch by epoch. Point at a curve for its values.", el("div", { class: "charts" }, charts));

@@ -154,13 +154,8 @@ impl Config {
 
     fn check_lists(&self) -> Result<()> {
         let in_order = self.train.lr_steps.windows(2).all(|w| w[0][0] <= w[1][0]);
-        if !in_order
-            || self
-                .train
-                .lr_steps
-                .iter()
-                .any(|[at, factor]| !((0.0..=1.0).contains(at) && *factor >= 0.0 && factor.is_finite()))
-        {
+        let sound = |[at, factor]: &[f64; 2]| (0.0..=1.0).contains(at) && *factor >= 0.0 && factor.is_finite();
+        if !in_order || !self.train.lr_steps.iter().all(sound) {
             return Err(Error::usage(
                 format!("train.lr_steps is {:?}", self.train.lr_steps),
                 "give pairs [share of the epochs, factor] in growing order, such as [[0.6, 0.1], [0.8, 0.01]]",

@@ -43,7 +43,7 @@ fn rename(unfinished: &Path, path: &Path) -> std::io::Result<()> {
 /// leaves nothing; a crash at worst the unfinished folder beside it, which is never touched again, since it might be someone's own.
 pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let unfinished = unfinished(path);
-    path.parent().map_or(Ok(()), make_folder)?;
+    make_parent(path)?;
     fs::create_dir(&unfinished).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => Error::file(
             format!("{} is in the way", unfinished.display()),
@@ -243,6 +243,11 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
 /// Makes a folder and those above it.
 pub fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Error::io("make the folder", path, &e))
+}
+
+/// Makes the folder that the file or folder `path` is to be in.
+pub fn make_parent(path: &Path) -> Result<()> {
+    path.parent().map_or(Ok(()), make_folder)
 }
 
 /// A field of a CSV file, quoted where it must be.

@@ -418,8 +418,9 @@ fn is_ours(path: &Path) -> bool {
 /// Whether `path` is something that a new run makes before its settings are whole, and holds nothing.
 fn is_empty_beginning(kind: &Kind, path: &Path) -> bool {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
+    let half_settings = path.file_name() == files::unfinished(Path::new(kind.settings)).file_name();
     let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    named(&[&format!("{}.{}", kind.settings, files::UNFINISHED), lock::FILE]) || named(kind.folders) && empty_folder()
+    half_settings || named(&[lock::FILE]) || named(kind.folders) && empty_folder()
 }
 
 /// Refuses to go on with other settings than the run began with, naming each.

@@ -91,29 +91,14 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
     }
 
     fn verified(bytes: &[u8], path: &Path) -> Result<Self> {
-        Self::parse(bytes).map_err(|why| {
-            Error::file(format!("{} is damaged: {why}", path.display()), "use another file, or make it again")
-        })
-    }
-
-    fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
-        let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
-        let entry = header.metadata().as_ref().and_then(|m| m.get(ENTRY)).ok_or("it was not written by pcp")?;
-        let entry: Entry<serde_json::Value> = serde_json::from_str(entry).map_err(|e| e.to_string())?;
-        let mut views = file.tensors();
-        views.sort_by(|a, b| a.0.cmp(&b.0));
-        let found = digest(&entry.about, views.iter().map(|(name, v)| (name.as_str(), v.shape(), v.data())));
-        if found != entry.sha256 {
-            return Err("its checksum does not match".into());
-        }
-        let mut arrays = BTreeMap::new();
-        for (name, view) in &views {
-            let array = Array::from_view(view).ok_or_else(|| format!("{name} has an unknown type"))?;
-            arrays.insert(name.clone(), array);
-        }
-        let about = serde_json::from_value(entry.about).map_err(|e| e.to_string())?;
-        Ok(Tensors { about, arrays })
+        let damaged =
+            |why| Error::file(format!("{} is damaged: {why}", path.display()), "use another file, or make it again");
+        let other = |why| {
+            let message = format!("{} is a file of another kind or version: {why}", path.display());
+            Error::file(message, "use another file; the network of a run is in its model.safetensors")
+        };
+        let (about, arrays) = parse(bytes).map_err(damaged)?;
+        Ok(Tensors { about: serde_json::from_value(about).map_err(other)?, arrays })
     }
 
     /// Takes out the floats called `name`.
@@ -131,6 +116,26 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
             _ => Err(missing(name)),
         }
     }
+}
+
+/// The description and the arrays of a file of ours, whose checksum is verified.
+fn parse(bytes: &[u8]) -> std::result::Result<(serde_json::Value, BTreeMap<String, Array>), String> {
+    let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
+    let entry = header.metadata().as_ref().and_then(|m| m.get(ENTRY)).ok_or("it was not written by pcp")?;
+    let entry: Entry<serde_json::Value> = serde_json::from_str(entry).map_err(|e| e.to_string())?;
+    let mut views = file.tensors();
+    views.sort_by(|a, b| a.0.cmp(&b.0));
+    let found = digest(&entry.about, views.iter().map(|(name, v)| (name.as_str(), v.shape(), v.data())));
+    if found != entry.sha256 {
+        return Err("its checksum does not match".into());
+    }
+    let mut arrays = BTreeMap::new();
+    for (name, view) in &views {
+        let array = Array::from_view(view).ok_or_else(|| format!("{name} has an unknown type"))?;
+        arrays.insert(name.clone(), array);
+    }
+    Ok((entry.about, arrays))
 }
 
 /// What a safetensors file holds, by who wrote it.
@@ -226,12 +231,14 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             // Padding after the header is the only place where a byte means nothing.
-            if let Ok(read) = Tensors::<Vec<f64>>::parse(&bad) {
+            if let Ok(read) = Tensors::<Vec<f64>>::verified(&bad, &path) {
                 assert_eq!(read, example(), "byte {at} of {} changed unseen", good.len());
             }
         }
         for cut in 0..good.len() {
-            assert!(Tensors::<Vec<f64>>::parse(&good[..cut]).is_err(), "cut to {cut} unseen");
+            assert!(Tensors::<Vec<f64>>::verified(&good[..cut], &path).is_err(), "cut to {cut} unseen");
         }
+        let other = Tensors::<String>::verified(&good, &path).unwrap_err();
+        assert!(other.message.contains("of another kind"), "{other}");
     }
 }

@@ -159,6 +159,33 @@ fn a_run_that_was_stopped_at_its_first_epoch() {
 }
 
 #[test]
+fn a_network_that_has_not_learned() {
+    let (_dir, out) = place("run");
+    succeed(&words(&small(&out, &["--quiet", "--rounds", "0"])));
+    let path = out.to_str().unwrap();
+    for verb in ["knn", "clusters", "tsne"] {
+        let shown = succeed(&["eval", verb, path]);
+        assert!(shown.contains("model.safetensors, untrained"), "{shown}");
+        let report = json(&succeed(&["eval", verb, path, "--json"]));
+        assert_eq!((&report["round"], &report["epoch"]), (&Value::Null, &Value::Null), "{report}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_no_model() {
+    let (dir, out) = place("run");
+    succeed(&words(&small(&out, &["--quiet", "--epochs", "1", "--rounds", "1"])));
+    let shown = succeed(&["eval", "knn", out.to_str().unwrap()]);
+    assert!(shown.contains("model.safetensors, round 1, epoch 1"), "{shown}");
+    let checkpoint = fs::read_dir(out.join("checkpoints")).unwrap().next().unwrap().unwrap().path();
+    let table = dir.path().join("table.npy");
+    let args = ["embed", checkpoint.to_str().unwrap(), "bundled", "--out", table.to_str().unwrap()];
+    let said = fail(1, &args);
+    assert!(said.contains("of another kind") && said.contains("model.safetensors"), "{said}");
+    assert!(!table.exists());
+}
+
+#[test]
 fn the_bench_reports_json() {
     let report = json(&succeed(&["bench", "tsne", "--n", "50", "--dim", "4", "--json"]));
     assert!(report["seconds"].is_f64() && report["trustworthiness"].as_f64().unwrap() > 0.5, "{report}");

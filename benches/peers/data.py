@@ -9,22 +9,19 @@ from torchvision.transforms import v2
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
-def records(folder, train):
-    """CIFAR-10's records: a label, then the pixels."""
+def labelled(folder, train):
+    """The images as a uint8 tensor [n, 3, 32, 32], and their labels."""
     root = Path(folder)
     if (root / "cifar-10-batches-bin").is_dir():
         root = root / "cifar-10-batches-bin"
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] if train else ["test_batch.bin"]
-    return torch.from_numpy(numpy.concatenate([numpy.fromfile(root / name, "u1") for name in names]).reshape(-1, 3073))
+    # A record is a label, then the pixels.
+    records = torch.from_numpy(numpy.concatenate([numpy.fromfile(root / name, "u1") for name in names]).reshape(-1, 3073))
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
 
 
 def cifar(folder, train):
-    """The images as a uint8 tensor [n, 3, 32, 32]."""
-    return records(folder, train)[:, 1:].reshape(-1, 3, 32, 32)
-
-
-def labels(folder, train):
-    return records(folder, train)[:, 0].long()
+    return labelled(folder, train)[0]
 
 
 def pictures(images):

@@ -86,6 +86,35 @@ def spreading_loss(a, b):
     return -(log_p[rows, partner].sum() + others.sum() - others[rows, partner].sum()) / n
 
 
+def channels_last(x):
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def embed(model, batches):
+    model.eval()
+    return torch.cat([model(channels_last(batch)) for batch in batches])
+
+
+def train(model, optimizer, batches, bank, sets, weight):
+    """One epoch; returns its mean loss, in which that of IS has this weight."""
+    model.train()
+    total = seen = 0
+    for views, rows in batches:
+        # One pass per view: batch-norm statistics are per view.
+        passed = [model(channels_last(view)) for view in views]
+        loss = weight * spreading_loss(*passed) if weight else 0
+        if weight < 1:
+            loss = loss + (1 - weight) * bank_loss(passed[0], bank, sets, rows)
+        optimizer.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            bank[rows] = F.normalize(BANK_MOMENTUM * bank[rows] + (1 - BANK_MOMENTUM) * passed[0])
+        optimizer.step()
+        total, seen = total + loss.item() * len(rows), seen + len(rows)
+    return total / seen
+
+
 def prepare(args):
     images = data.pictures(data.cifar(args.data_dir, True)[: args.limit])
     n, epochs = len(images), args.epochs
@@ -100,39 +129,23 @@ def prepare(args):
     two = DataLoader(Views(images, 2), shuffle=True, **options)
     state = {"epoch": args.first}
 
-    def channels_last(x):
-        return x.contiguous(memory_format=torch.channels_last)
-
     def measure():
         epoch = state["epoch"]
         state["epoch"] += 1
         started = time.perf_counter()
-        model.eval()
-        with torch.no_grad():
-            features = torch.cat([model(channels_last(v[0])) for v, _ in one]).numpy()
+        features = embed(model, (views[0] for views, _ in one)).numpy()
         featured = time.perf_counter()
         k = clusters(n, floor, epoch, epochs)
         sets = purify(features, kmeans(features, k), k, 5 if epoch < round(0.5 * epochs) else 0)
         clustered = time.perf_counter()
-        model.train()
         lr = 0.03 * (0.01 if epoch >= round(0.8 * epochs) else 0.1 if epoch >= round(0.6 * epochs) else 1)
         optimizer.param_groups[0]["lr"] = lr
         w = 0.8 - 0.3 * epoch / warmup_end
-        total = 0.0
-        for (first, second), rows in two:
-            # One pass per view: batch-norm statistics are per view.
-            a, b = model(channels_last(first)), model(channels_last(second))
-            loss = w * spreading_loss(a, b) + (1 - w) * bank_loss(a, bank, sets, rows)
-            optimizer.zero_grad()
-            loss.backward()
-            with torch.no_grad():
-                bank[rows] = F.normalize(BANK_MOMENTUM * bank[rows] + (1 - BANK_MOMENTUM) * a)
-            optimizer.step()
-            total += loss.item() * len(rows)
+        loss = train(model, optimizer, two, bank, sets, w)
         ended = time.perf_counter()
         return {
             "value": ended - started, "feature_seconds": featured - started, "cluster_seconds": clustered - featured,
-            "train_seconds": ended - clustered, "clusters": k, "loss": total / n,
+            "train_seconds": ended - clustered, "clusters": k, "loss": loss,
             "kept": float((sets < k).float().mean()),
         }
 

@@ -14,35 +14,24 @@ from torch.utils.data import DataLoader
 
 import data
 import models
-from epoch import ALPHA, BANK_MOMENTUM, BATCH, TAU, Views, bank_loss, clusters, kmeans, purify, spreading_loss
+from epoch import ALPHA, BATCH, TAU, Views, clusters, embed, kmeans, purify, train
 
 
-def channels_last(x):
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-@torch.no_grad()
-def embed(model, batches):
-    model.eval()
-    return torch.cat([model(channels_last(batch)) for batch in batches])
-
-
-def knn(model, train, test, k=200):
+def knn(model, known, asked, k=200):
     """Percent of the test images that their weighted neighbours among the training images name rightly."""
-    (bank, known), (asked, truth) = [(embed(model, data.clean(images).split(500)), labels) for images, labels in (train, test)]
-    near, rows = (asked @ bank.T).topk(min(k, len(bank)), 1)
-    classes = F.one_hot(known, 10).float()[rows]
+    bank, queries = [embed(model, data.clean(images).split(500)) for images, _ in (known, asked)]
+    near, rows = (queries @ bank.T).topk(min(k, len(bank)), 1)
+    classes = F.one_hot(known[1], 10).float()[rows]
     found = (classes * (near / TAU).exp()[:, :, None]).sum(1).argmax(1)
-    return 100 * (found == truth).float().mean().item()
+    return 100 * (found == asked[1]).float().mean().item()
 
 
 def learn(args):
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
-    images, labels = data.cifar(args.data_dir, True), data.labels(args.data_dir, True)
-    train = images[: args.limit], labels[: args.limit]
-    test = data.cifar(args.data_dir, False), data.labels(args.data_dir, False)
-    pictures, n, epochs = data.pictures(train[0]), len(train[0]), args.epochs
+    known = [part[: args.limit] for part in data.labelled(args.data_dir, True)]
+    asked = data.labelled(args.data_dir, False)
+    pictures, n, epochs = data.pictures(known[0]), len(known[0]), args.epochs
     at = {share: int(share * epochs + 0.5) for share in (0.5, 0.6, 0.8, 0.9)}
     history = deque(maxlen=max(3, int(15 * epochs / 200 + 0.5)))
     upper = 0.617378 * sum(ALPHA**h for h in range(history.maxlen + 1))
@@ -68,23 +57,10 @@ def learn(args):
         else:
             weight, last = 1, 0.05
         optimizer.param_groups[0]["lr"] = 0.03 * (last if epoch >= at[0.8] else 0.1 if epoch >= at[0.6] else 1)
-        model.train()
-        total = seen = 0
-        for views, rows in shuffled[2 if weight else 1]:
-            # One pass per view: batch-norm statistics are per view.
-            passed = [model(channels_last(view)) for view in views]
-            loss = weight * spreading_loss(*passed) if weight else 0
-            if weight < 1:
-                loss = loss + (1 - weight) * bank_loss(passed[0], bank, sets, rows)
-            optimizer.zero_grad()
-            loss.backward()
-            with torch.no_grad():
-                bank[rows] = F.normalize(BANK_MOMENTUM * bank[rows] + (1 - BANK_MOMENTUM) * passed[0])
-            optimizer.step()
-            total, seen = total + loss.item() * len(rows), seen + len(rows)
-        told.append({"clusters": k, "kept": float((sets < k).float().mean()) if k < 0.95 * n else 0.0, "loss": total / seen})
+        loss = train(model, optimizer, shuffled[2 if weight else 1], bank, sets, weight)
+        told.append({"clusters": k, "kept": float((sets < k).float().mean()) if k < 0.95 * n else 0.0, "loss": loss})
         print(f"epoch {epoch + 1}/{epochs}: {told[-1]}", flush=True)
-    return knn(model, train, test), told
+    return knn(model, known, asked), told
 
 
 def main():

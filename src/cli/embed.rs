@@ -6,7 +6,7 @@ use crate::data::folder::list;
 use crate::data::{self, Load, Source};
 use crate::embed::{Format, Model, Pictures, bad_files_csv, files_csv, write};
 use crate::error::{Error, Result};
-use crate::files::{free_file, make_folder, read_bytes, write_bytes};
+use crate::files::{free_file, make_parent, read_bytes, write_bytes};
 use crate::work::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;
@@ -82,9 +82,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     let model = Model::open(&args.model, args.best)?;
     let layer = model.layer(&args.features)?;
     let pictures = pictures(&args.images, args.data_dir.as_deref(), args.json, stop)?;
-    if let Some(folder) = args.out.parent().filter(|f| !f.as_os_str().is_empty()) {
-        make_folder(folder)?;
-    }
+    make_parent(&args.out)?;
     let shown = bar("embedding", args.json);
     shown.set_length(pictures.len() as u64);
     let done = |n| shown.inc(n as u64);

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::features::Features;
 use crate::files::{make_folder, write_bytes};
 use crate::loader::{Loader, Part, View};
+use crate::method::At;
 use crate::run::RunFolder;
 use crate::train::setup;
 use crate::work::Stop;
@@ -73,8 +74,11 @@ pub(super) fn keep(run: &RunFolder, name: &str, report: &impl Serialize) -> Resu
 }
 
 /// Which weights were measured, as people count.
-fn origin(weights: &str, round: u32, epoch: u32) -> String {
-    format!("{weights}, round {}, epoch {}", round + 1, epoch + 1)
+fn origin(weights: &str, learned: Option<At>) -> String {
+    match learned {
+        Some((round, epoch)) => format!("{weights}, round {}, epoch {}", round + 1, epoch + 1),
+        None => format!("{weights}, untrained"),
+    }
 }
 
 /// Where a measurement comes from.
@@ -83,8 +87,15 @@ struct Origin {
     /// Which images, in words.
     images_of: &'static str,
     weights: String,
-    round: u32,
-    epoch: u32,
+    /// When they last learned, where they have.
+    round: Option<u32>,
+    epoch: Option<u32>,
+}
+
+impl Origin {
+    fn shown(&self) -> String {
+        origin(&self.weights, self.round.zip(self.epoch))
+    }
 }
 
 /// The clean embeddings of a part of the images.
@@ -122,7 +133,7 @@ fn embed(
     quiet: bool,
     stop: &Stop,
 ) -> Result<Embedded> {
-    let (network, weights, (round, epoch), file) = setup::read_model(run, config, best)?;
+    let (network, weights, learned, file) = setup::read_model(run, config, best)?;
     let dataset = Arc::new(progress::read_images_again(config, quiet, stop)?);
     let labelled = |split: &Split| split.labels.is_some();
     let tests = dataset.test.as_ref().is_some_and(|test| labelled(test) || !labelled(&dataset.train));
@@ -142,5 +153,6 @@ fn embed(
     let done = |n| shown.inc(n as u64);
     let features = loader.embed(&Arc::new(network), &weights, part, View::Clean, Tap::Unit, stop, &done)?;
     shown.finish_and_clear();
+    let (round, epoch) = learned.unzip();
     Ok(Embedded { dataset, part, features, origin: Origin { images_of, weights: file, round, epoch } })
 }

@@ -3,7 +3,7 @@
 use crate::cli;
 use crate::error::{Error, Result};
 use crate::export::Model;
-use crate::files::{free_file, make_folder};
+use crate::files::{free_file, make_parent};
 use crate::work::Stop;
 use clap::{Args as Arguments, ValueEnum};
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     }
     stop.check()?;
     for file in std::iter::once(&out).chain(&args.sample) {
-        file.parent().map_or(Ok(()), make_folder)?;
+        make_parent(file)?;
     }
     if onnx {
         model.write_onnx(&out, args.with_preprocess)?

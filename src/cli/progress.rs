@@ -204,13 +204,13 @@ pub fn byte_bar(what: &str, quiet: bool) -> ProgressBar {
 
 /// Reads the images of a run that was begun, in the same way.
 pub fn read_images_again(config: &Config, quiet: bool, stop: &Stop) -> Result<Dataset> {
-    read_images(config, quiet, stop).map_err(|e| match e.kind {
-        Kind::Usage => Error::data(
-            format!("the images of this run cannot be read: {}", e.message),
-            format!("they were in {}: bring them back", config.data.source),
-        ),
-        Kind::Data => Error { message: format!("the images of this run cannot be read: {}", e.message), ..e },
-        _ => e,
+    read_images(config, quiet, stop).map_err(|e| {
+        let message = format!("the images of this run cannot be read: {}", e.message);
+        match e.kind {
+            Kind::Usage => Error::data(message, format!("they were in {}: bring them back", config.data.source)),
+            Kind::Data => Error { message, ..e },
+            _ => e,
+        }
     })
 }
 

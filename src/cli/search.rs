@@ -13,7 +13,7 @@ use crate::error::{Error, Result, nearest as nearest_word};
 use crate::evaluate::knn::nearest;
 use crate::evaluate::linear::Layer;
 use crate::features::Features;
-use crate::files::{csv_field, free_file, make_folder, write_bytes};
+use crate::files::{csv_field, free_file, make_parent, write_bytes};
 use crate::run::{FileRow, Grouping, RunFolder};
 use crate::work::Stop;
 use clap::Args as ClapArgs;
@@ -113,7 +113,7 @@ impl Output {
     fn end<T: Serialize>(&self, heading: &str, rows: &[T], line: &dyn Fn(&T) -> String, nothing: &str) -> Result<()> {
         let text = || rows.iter().fold(format!("{heading}\n"), |text, row| text + &line(row) + "\n");
         if let Some(out) = &self.out {
-            out.parent().map_or(Ok(()), make_folder)?;
+            make_parent(out)?;
             write_bytes(out, text().as_bytes())?;
         }
         if self.json {

@@ -202,7 +202,7 @@ fn make(out: &Path, links: &Links, stop: &Stop, tick: Tick) -> Result<()> {
         for (done, (name, target)) in links.iter().enumerate() {
             stop.check()?;
             let path = unfinished.join(name);
-            path.parent().map_or(Ok(()), files::make_folder)?;
+            files::make_parent(&path)?;
             files::link(target, &path)?;
             tick(done + 1, links.len());
         }

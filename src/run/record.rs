@@ -41,7 +41,7 @@ pub struct EpochRecord {
     pub train_seconds: f64,
     /// Images trained on per second, each counted once however many views it has.
     pub images_per_second: f64,
-    /// Share of samples whose cluster partners changed since the last clustering.
+    /// Share of a sample's partners, old and new, that changed since the last clustering, on average.
     pub churn: Option<f64>,
     /// kNN accuracy in percent, when probed.
     pub knn: Option<f64>,

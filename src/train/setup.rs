@@ -14,7 +14,7 @@ use crate::evaluate::heatmap::heat;
 use crate::evaluate::knn::accuracy;
 use crate::features::Features;
 use crate::loader::{Draw, Loader, Part, View};
-use crate::method::{self, Method, Plan};
+use crate::method::{self, At, Method, Plan};
 use crate::run::{About, RunFolder, Warning};
 use crate::schedule::{Schedule, probe_interval};
 use crate::tensors::{Array, Source, Tensors, read_arrays};
@@ -323,7 +323,7 @@ impl Setup {
 }
 
 /// What is said in a file of the weights that a run has in some round and epoch.
-pub fn card(config: &Config, network: &Network, (round, epoch): (u32, u32)) -> ModelCard {
+pub fn card(config: &Config, network: &Network, (round, epoch): At) -> ModelCard {
     let (mean, std) = normalisation(config);
     let (margin, size) = (config.data.margin, network.size);
     let stored = Some(stored_side(config));
@@ -359,8 +359,8 @@ pub fn open_model(path: &Path, best: bool) -> Result<(Network, Weights, ModelCar
     if path.is_dir() {
         let run = RunFolder::open(path)?;
         let (config, _) = run.read_config()?;
-        let (network, weights, place, file) = read_model(&run, &config, best)?;
-        let card = card(&config, &network, place);
+        let (network, weights, learned, file) = read_model(&run, &config, best)?;
+        let card = card(&config, &network, learned.unwrap_or_default());
         return Ok((network, weights, card, run.file(&file)));
     }
     if best {
@@ -404,8 +404,8 @@ pub fn foreign_beginning(network: &Network, config: &Config) -> Result<(Weights,
 }
 
 /// The weights of a run: the last (or, when `best`, those of the best probe), or those of the newest checkpoint of a run that
-/// is not finished. Also returns the round and epoch they are from, and the file's name.
-pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Network, Weights, (u32, u32), String)> {
+/// is not finished. Also returns the round and epoch that they last learned in, where they have, and the file's name.
+pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Network, Weights, Option<At>, String)> {
     let network = Network::new(&config.network, image_side(config))?;
     let name = if best { "model-best.safetensors" } else { "model.safetensors" };
     let path = run.file(name);
@@ -418,7 +418,8 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
     if path.exists() {
         let file = Tensors::<ModelCard>::read(&path)?;
         let weights = network.from_named(&named(file.arrays, "")).map_err(|e| e.at(&path))?;
-        return Ok((network, weights, (file.about.round, file.about.epoch), name.to_string()));
+        let learned = (config.train.rounds > 0).then_some((file.about.round, file.about.epoch));
+        return Ok((network, weights, learned, name.to_string()));
     }
     let Some(newest) = run.checkpoints()?.pop() else {
         return Err(Error::file(

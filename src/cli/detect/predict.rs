@@ -57,6 +57,26 @@ struct Found {
     category: String,
 }
 
+impl Found {
+    fn new(d: &Detection, image_id: u64, file: &Path, classes: &[String]) -> Found {
+        let [left, top, right, bottom] = d.bounds;
+        Found {
+            image_id,
+            category_id: d.class + 1,
+            bbox: [left, top, right - left, bottom - top],
+            score: d.score,
+            file_name: file.display().to_string(),
+            category: classes[d.class].clone(),
+        }
+    }
+}
+
+/// The box of a detection, with its class and score for a caption.
+fn captioned(d: &Detection, classes: &[String]) -> Boxed {
+    let text = format!("{} {:.2}", classes[d.class], d.score);
+    Boxed { bounds: d.bounds, text, group: (d.class, classes.len()) }
+}
+
 pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     cli::use_threads(args.threads)?;
     if !(0.0..=1.0).contains(&args.score) {
@@ -80,34 +100,19 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
                 Ok::<_, String>((image, found))
             })?;
             shown.inc(1);
-            let (image, found) = match looked {
-                Ok(looked) => looked,
+            match looked {
+                Ok((image, found)) => {
+                    let likely = found.iter().filter(|d| d.score >= args.score);
+                    let boxes: Vec<Boxed> = likely.map(|d| captioned(d, &settings.classes)).collect();
+                    drawn += boxes.len();
+                    write_bytes(&out.join(name), &boxed(image.width, image.height, image.pixels, &boxes)?)?;
+                    all.extend(found.iter().map(|d| Found::new(d, id, file, &settings.classes)));
+                }
                 Err(why) => {
                     shown.suspend(|| eprintln!("warning: {} is left out: {why}", file.display()));
                     broken += 1;
-                    continue;
                 }
-            };
-            let likely: Vec<&Detection> = found.iter().filter(|d| d.score >= args.score).collect();
-            drawn += likely.len();
-            let boxes: Vec<Boxed> = likely
-                .iter()
-                .map(|d| Boxed {
-                    bounds: d.bounds,
-                    text: format!("{} {:.2}", settings.classes[d.class], d.score),
-                    group: (d.class, settings.classes.len()),
-                })
-                .collect();
-            let picture = boxed(image.width, image.height, image.pixels, &boxes)?;
-            write_bytes(&out.join(name), &picture)?;
-            all.extend(found.into_iter().map(|d| Found {
-                image_id: id,
-                category_id: d.class + 1,
-                bbox: [d.bounds[0], d.bounds[1], d.bounds[2] - d.bounds[0], d.bounds[3] - d.bounds[1]],
-                score: d.score,
-                file_name: file.display().to_string(),
-                category: settings.classes[d.class].clone(),
-            }));
+            }
         }
         if broken == files.len() {
             return Err(Error::data(

@@ -57,8 +57,8 @@ struct Report {
     features: FeatureKind,
     protocol: String,
     weights: String,
-    round: u32,
-    epoch: u32,
+    round: Option<u32>,
+    epoch: Option<u32>,
 }
 
 pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
@@ -74,7 +74,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
         None => e.features,
     };
     config.check()?;
-    let (network, weights, card, file) = setup::read_model(&run, &config, args.common.best)?;
+    let (network, weights, learned, file) = setup::read_model(&run, &config, args.common.best)?;
     let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
     let loader = Loader::new(dataset.clone(), setup::augmenter(&config));
     let Some(probe) = Probe::new(dataset, loader, &config) else {
@@ -88,6 +88,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
     embedding.set_length(probe.images() as u64);
     let knn = probe.network(&Arc::new(network), &weights, stop, &|n| embedding.inc(n as u64))?;
     embedding.finish_and_clear();
+    let (round, epoch) = learned.unzip();
     let report = Report {
         knn,
         k: config.evaluate.k.min(probe.available()),
@@ -95,8 +96,8 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
         features: config.evaluate.features,
         protocol: probe.protocol(),
         weights: file,
-        round: card.0,
-        epoch: card.1,
+        round,
+        epoch,
     };
     if args.common.json {
         cli::print_json(&report)
@@ -104,7 +105,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
         let rows = [
             ("kNN".to_string(), format!("{:.2} %", report.knn)),
             ("protocol".into(), report.protocol),
-            ("weights".into(), super::origin(&report.weights, report.round, report.epoch)),
+            ("weights".into(), super::origin(&report.weights, learned)),
         ];
         cli::print(table::columns(&rows).trim_end())
     }
