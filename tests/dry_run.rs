@@ -1,6 +1,6 @@
 //! What a run will take, before it is begun.
 
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 use common::*;
@@ -72,8 +72,7 @@ fn a_dry_run_can_be_stopped() {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(300));
-    // SAFETY: a signal to a child that has not been waited for.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    signal(&child, libc::SIGINT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(place(), 0, "nothing is left");
 }

@@ -1,6 +1,6 @@
 //! The paper's tables as a user runs them: once, stopped and gone on with, in part, and with something missing.
 
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 use common::*;
@@ -102,8 +102,7 @@ fn killed_or_stopped_inside_a_cell_it_goes_on_there() {
     let done = epochs();
     let mut child = start();
     wait_for(&mut child, || epochs() > done + 1);
-    // SAFETY: kill(2) takes two numbers and touches no memory; the child is ours and has not been waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    signal(&child, libc::SIGINT);
     let stopped = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&stopped.stderr).into_owned();
     assert_eq!(stopped.status.code(), Some(130), "{said}");

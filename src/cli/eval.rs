@@ -73,11 +73,29 @@ pub(super) fn keep(run: &RunFolder, name: &str, report: &impl Serialize) -> Resu
     write_bytes(&folder.join(name), format!("{text}\n").as_bytes())
 }
 
-/// Which weights were measured, as people count.
-fn origin(weights: &str, learned: Option<At>) -> String {
-    match learned {
-        Some((round, epoch)) => format!("{weights}, round {}, epoch {}", round + 1, epoch + 1),
-        None => format!("{weights}, untrained"),
+/// Which weights are measured.
+#[derive(Serialize)]
+struct Measured {
+    /// Their file.
+    weights: String,
+    /// When they last learned, where they have.
+    round: Option<u32>,
+    epoch: Option<u32>,
+}
+
+impl Measured {
+    fn new(weights: String, learned: Option<At>) -> Measured {
+        let (round, epoch) = learned.unzip();
+        Measured { weights, round, epoch }
+    }
+
+    /// A row of a table, as people count.
+    fn row(&self) -> (String, String) {
+        let when = match (self.round, self.epoch) {
+            (Some(round), Some(epoch)) => format!("round {}, epoch {}", round + 1, epoch + 1),
+            _ => "untrained".to_string(),
+        };
+        ("weights".to_string(), format!("{}, {when}", self.weights))
     }
 }
 
@@ -86,16 +104,8 @@ fn origin(weights: &str, learned: Option<At>) -> String {
 struct Origin {
     /// Which images, in words.
     images_of: &'static str,
-    weights: String,
-    /// When they last learned, where they have.
-    round: Option<u32>,
-    epoch: Option<u32>,
-}
-
-impl Origin {
-    fn shown(&self) -> String {
-        origin(&self.weights, self.round.zip(self.epoch))
-    }
+    #[serde(flatten)]
+    measured: Measured,
 }
 
 /// The clean embeddings of a part of the images.
@@ -153,6 +163,5 @@ fn embed(
     let done = |n| shown.inc(n as u64);
     let features = loader.embed(&Arc::new(network), &weights, part, View::Clean, Tap::Unit, stop, &done)?;
     shown.finish_and_clear();
-    let (round, epoch) = learned.unzip();
-    Ok(Embedded { dataset, part, features, origin: Origin { images_of, weights: file, round, epoch } })
+    Ok(Embedded { dataset, part, features, origin: Origin { images_of, measured: Measured::new(file, learned) } })
 }

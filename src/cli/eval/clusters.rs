@@ -124,7 +124,7 @@ fn show(report: &Report) -> String {
     };
     let silhouette = score.silhouette.map_or("not defined for these clusters".into(), |s| format!("{s:.3}{some}"));
     rows.push(("silhouette".into(), silhouette));
-    rows.push(("weights".into(), origin.shown()));
+    rows.push(origin.measured.row());
     let mut text = table::columns(&rows);
 
     text.push('\n');

@@ -1,6 +1,6 @@
 //! `pcp eval knn`.
 
-use super::Common;
+use super::{Common, Measured};
 use crate::cli;
 use crate::cli::progress::{self, bar};
 use crate::cli::table;
@@ -56,9 +56,8 @@ struct Report {
     tau: f64,
     features: FeatureKind,
     protocol: String,
-    weights: String,
-    round: Option<u32>,
-    epoch: Option<u32>,
+    #[serde(flatten)]
+    measured: Measured,
 }
 
 pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
@@ -88,16 +87,13 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
     embedding.set_length(probe.images() as u64);
     let knn = probe.network(&Arc::new(network), &weights, stop, &|n| embedding.inc(n as u64))?;
     embedding.finish_and_clear();
-    let (round, epoch) = learned.unzip();
     let report = Report {
         knn,
         k: config.evaluate.k.min(probe.available()),
         tau: config.evaluate.tau,
         features: config.evaluate.features,
         protocol: probe.protocol(),
-        weights: file,
-        round,
-        epoch,
+        measured: Measured::new(file, learned),
     };
     if args.common.json {
         cli::print_json(&report)
@@ -105,7 +101,7 @@ pub fn run(args: &Knn, stop: &Stop) -> Result<()> {
         let rows = [
             ("kNN".to_string(), format!("{:.2} %", report.knn)),
             ("protocol".into(), report.protocol),
-            ("weights".into(), super::origin(&report.weights, learned)),
+            report.measured.row(),
         ];
         cli::print(table::columns(&rows).trim_end())
     }

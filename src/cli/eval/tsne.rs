@@ -165,7 +165,7 @@ fn show(report: &Report) -> String {
     let Report { origin, images, perplexity, trustworthiness, files } = report;
     let mut rows = vec![
         ("t-SNE".to_string(), format!("{images} {}, perplexity {perplexity:.1}", origin.images_of)),
-        ("weights".into(), origin.shown()),
+        origin.measured.row(),
     ];
     if let Some(trust) = trustworthiness {
         rows.push(("trustworthiness".into(), format!("{trust:.3}  ({NEIGHBOURS} neighbours)")));
