@@ -9,16 +9,16 @@
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage, Rgba, RgbaImage};
-use pcp::backbone::Network;
 use pcp::config::{Config, Layer, PRESETS};
 use pcp::data::voc::Annotation;
 use pcp::data::{Load, Source, cifar, decode, fetch, idx, load};
-use pcp::matrix;
 use pcp::method::{self, Plan};
-use pcp::npy::{read_matrix, read_npz, write_npy, write_npz};
+use pcp::model::Network;
 use pcp::schedule::Schedule;
 use pcp::train::State;
-use pcp::work::Stop;
+use pcp_core::cancel::Cancel;
+use pcp_core::io::matrix;
+use pcp_core::io::npy::{read_matrix, read_npz, write_npy, write_npz};
 use safetensors::tensor::{Dtype, TensorView};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -386,7 +386,7 @@ fn archives() {
         tar.append_data(&mut header, name, contents).unwrap();
     }
     let plain = tar.into_inner().unwrap();
-    let stop = Stop::default();
+    let stop = Cancel::default();
     let parse = |packed: &[u8]| {
         let mut take = |name: &str, size: u64, contents: &mut dyn Read| {
             let harmless = !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');

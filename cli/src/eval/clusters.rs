@@ -1,0 +1,196 @@
+//! `pcp eval clusters`.
+
+use super::{Common, Origin, embed, keep};
+use crate::progress::bar;
+use crate::table;
+use clap::Args;
+use pcp::evaluate::clusters::{ClusterRow, ClusterScore, EpochFilter, STARTS, filters, score};
+use pcp::run::RunFolder;
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Result, listed};
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Args)]
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
+Examples:
+  pcp eval clusters runs/photos
+  pcp eval clusters runs/c10 --k 20 --best
+  pcp eval clusters runs/c10 --json | jq .filter
+
+Purity, accuracy (every cluster stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the
+clusters that the run learned from, what share of what purification removed did not belong (precision), and what share of
+what did not belong it removed (recall). Everything is also written to RUN/eval/clusters.json."
+)]
+pub struct Clusters {
+    /// A run folder
+    run: PathBuf,
+    /// Clusters: a number, or `classes` for as many as there are classes [default: classes; without labels, those of the run]
+    #[arg(long, value_name = "classes|N")]
+    k: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Report {
+    #[serde(flatten)]
+    origin: Origin,
+    #[serde(flatten)]
+    pub(crate) score: ClusterScore,
+    filter: Vec<EpochFilter>,
+}
+
+/// Clusters, and epochs of the filter, that are shown at the most.
+const CLUSTERS_SHOWN: usize = 30;
+const EPOCHS_SHOWN: usize = 8;
+
+pub fn run(args: &Clusters, stop: &Cancel) -> Result<()> {
+    crate::use_threads(args.common.threads)?;
+    let asked = args.k.as_deref().filter(|k| *k != "classes").map(number).transpose()?;
+    let run = RunFolder::open(&args.run)?;
+    let report = measure(&run, asked, args.k.is_some(), args.common.best, args.common.json, stop)?;
+    if args.common.json { crate::print_json(&report) } else { crate::print(show(&report).trim_end()) }
+}
+
+/// Clusters the features of a run into `asked` clusters, or into as many as there are classes (which must be known where they
+/// are `meant`), and keeps the report in the run's folder.
+pub(crate) fn measure(
+    run: &RunFolder,
+    asked: Option<usize>,
+    meant: bool,
+    best: bool,
+    quiet: bool,
+    stop: &Cancel,
+) -> Result<Report> {
+    let (config, _) = run.read_config()?;
+    let filter = filters(run)?;
+    let embedded = embed(run, &config, best, None, quiet, stop)?;
+    let labels = embedded.labels().cloned();
+    let images = embedded.features.rows;
+    let k = match (asked, &labels, meant) {
+        (Some(k), _, _) => k,
+        (None, Some(labels), _) => labels.classes.len().min(images),
+        (None, None, false) => config.clusters.floor.or(1).min(images),
+        (None, None, true) => {
+            let message = format!("{} has no labels, so there are no classes to count", config.data.source);
+            return Err(Error::data(message, "give a number: --k 10"));
+        }
+    };
+    let shown = bar("clustering", quiet);
+    shown.set_length(u64::from(STARTS));
+    let ids = embedded.images().ids().to_vec();
+    let (seen, asked_to, seed) = (shown.clone(), stop.clone(), config.train.seed);
+    let features = embedded.features;
+    let score = stop.run(move || {
+        score(&features, &ids, labels.as_ref(), k, seed, &mut |starts| {
+            seen.set_position(u64::from(starts));
+            asked_to.check()
+        })
+    })??;
+    shown.finish_and_clear();
+    let report = Report { origin: embedded.origin, score, filter };
+    keep(run, "clusters.json", &report)?;
+    Ok(report)
+}
+
+fn number(text: &str) -> Result<usize> {
+    let wrong = || Error::usage(format!("--k is {text}"), "give a number from 1 on, or classes");
+    text.parse().ok().filter(|k| *k > 0).ok_or_else(wrong)
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_string(), |s| format!("{:.1} %", 100.0 * s))
+}
+
+fn show(report: &Report) -> String {
+    let Report { origin, score, filter } = report;
+    let of = format!("{} clusters of {} {}, by k-means", score.k, score.images, origin.images_of);
+    let mut rows = vec![("clustered".to_string(), of)];
+    if let Some(a) = &score.agreement {
+        let missed = if a.missed.is_empty() { "none".to_string() } else { listed(&a.missed) };
+        rows.push(("purity".into(), percent(Some(a.purity))));
+        rows.push(("classes that are no majority".into(), missed));
+        rows.push(("accuracy (Hungarian)".into(), percent(Some(a.accuracy))));
+        rows.push(("NMI".into(), format!("{:.3}", a.nmi)));
+        rows.push(("ARI".into(), format!("{:.3}", a.ari)));
+    }
+    let some = match score.silhouette_images < score.images {
+        true => format!("  (of {} images, drawn at random)", score.silhouette_images),
+        false => String::new(),
+    };
+    let silhouette = score.silhouette.map_or("not defined for these clusters".into(), |s| format!("{s:.3}{some}"));
+    rows.push(("silhouette".into(), silhouette));
+    rows.push(origin.measured.row());
+    let mut text = table::columns(&rows);
+
+    text.push('\n');
+    text.push_str(&cluster_table(&score.clusters));
+    if !filter.is_empty() {
+        text.push_str("\n  what purification did to the clusters of the training images, of two members or more\n\n");
+        text.push_str(&filter_table(filter));
+    } else if score.agreement.is_none() {
+        text.push_str("\n  there are no labels to hold the clusters against\n");
+    }
+    text
+}
+
+fn cluster_table(clusters: &[ClusterRow]) -> String {
+    let head = ["cluster", "images", "purity", "majority"].map(String::from);
+    let row = |c: &ClusterRow| {
+        let majority = c.majority.clone().unwrap_or_default();
+        [c.cluster.to_string(), c.size.to_string(), percent(c.purity), majority]
+    };
+    let mut text = aligned(head, clusters.iter().take(CLUSTERS_SHOWN).map(row));
+    if clusters.len() > CLUSTERS_SHOWN {
+        text.push_str(&format!("  and {} smaller ones\n", clusters.len() - CLUSTERS_SHOWN));
+    }
+    text
+}
+
+fn filter_table(filter: &[EpochFilter]) -> String {
+    let head = [
+        "round",
+        "epoch",
+        "clusters",
+        "purity before",
+        "after",
+        "precision",
+        "recall",
+        "removed",
+        "lost",
+        "pulled back rightly",
+    ];
+    let row = |EpochFilter { round, epoch, score: s }: &EpochFilter| {
+        [
+            round.to_string(),
+            epoch.to_string(),
+            s.clusters.to_string(),
+            percent(s.purity_before),
+            percent(s.purity_after),
+            percent(s.precision),
+            percent(s.recall),
+            s.removed.to_string(),
+            s.lost.to_string(),
+            format!("{} of {}", s.pulled_back_rightly, s.pulled_back),
+        ]
+    };
+    // The first, some in between, the last.
+    let shown = filter.len().min(EPOCHS_SHOWN);
+    let place = |i: usize| i * (filter.len() - 1) / (shown - 1).max(1);
+    aligned(head.map(String::from), (0..shown).map(|i| row(&filter[place(i)])))
+}
+
+/// A table with a heading; all but the last column to the right.
+fn aligned<const N: usize>(head: [String; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(head).chain(rows).collect();
+    let width = |c: usize| rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cell = |c: usize| if c + 1 < N { format!("{:>1$}", row[c], widths[c]) } else { row[c].clone() };
+        format!("  {}\n", (0..N).map(cell).collect::<Vec<_>>().join("   ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}

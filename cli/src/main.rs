@@ -1,0 +1,225 @@
+//! The command line: one file per verb, each of which builds values and calls one room.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod cluster;
+mod data;
+mod detect;
+mod embed;
+mod eval;
+mod export;
+mod input;
+mod paper;
+mod progress;
+mod purify;
+mod report;
+mod reproduce;
+mod search;
+mod table;
+mod train;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Result, nearest};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Learn image features without labels: Progressive Cluster Purification.
+///
+/// Hand it a folder of images; it trains a network, and leaves embeddings, purified clusters and a result in a run folder.
+#[derive(Parser)]
+#[command(
+    name = "pcp",
+    version,
+    propagate_version = true,
+    after_help = "\
+Examples:
+  pcp train                                   train on the bundled photographs, a few minutes
+  pcp train PHOTOS/ --out runs/photos         train on any folder of images
+  pcp train --resume runs/photos              go on where a run was stopped
+  pcp eval knn runs/photos                    measure its features
+  pcp eval tsne runs/photos                   make a picture of them
+  pcp report runs/photos                      see what it learned, as a page
+  pcp embed runs/photos NEW/ --out emb.npy    a row of numbers per image
+  pcp cluster emb.npy --out sorted            clusters of any embeddings; a folder each with --folders link
+  pcp purify emb.npy --labels l.csv --out p   which images do not belong, which labels are wrong
+  pcp assign runs/photos NEW/                 which clusters do new images belong to
+  pcp neighbours runs/photos NEW.jpg          the images most like it
+  pcp duplicates runs/photos                  what is there twice
+  pcp detect train runs/photos --voc VOC --out runs/det   build a detector on it
+  pcp export runs/photos --to onnx            take the network elsewhere
+  pcp data check PHOTOS/                      see what is there and what is broken
+  pcp data fetch cifar10 --data-dir DATA      download CIFAR-10
+  pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100
+  pcp reproduce table5 --data-dir DATA        run the paper's comparison of all systems"
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Train a network on images, or go on with a run
+    Train(Box<train::Args>),
+    /// Measure the features of a run
+    #[command(subcommand)]
+    Eval(eval::Verb),
+    /// Train, measure and use an object detector on the network of a run
+    #[command(subcommand)]
+    Detect(detect::Verb),
+    /// Write a page about runs: what was learned, which images do not belong
+    Report(report::Args),
+    /// Embed images with a trained network
+    Embed(embed::Args),
+    /// Cluster any embeddings: tables, a page, a folder per cluster
+    Cluster(cluster::Args),
+    /// Purify clusters of any embeddings: what does not belong, which labels are probably wrong
+    Purify(Box<purify::Args>),
+    /// Say which of a run's purified clusters new images belong to
+    Assign(search::Assign),
+    /// Find the images of a run that are most like one
+    Neighbours(search::Neighbours),
+    /// Find groups of near duplicates
+    Duplicates(search::Duplicates),
+    /// Write a network for PyTorch, onnxruntime and others
+    Export(export::Args),
+    /// Look at data sets, download them, or make the paper's
+    #[command(subcommand)]
+    Data(data::Verb),
+    /// Run the paper's tables, cell by cell
+    Reproduce(Box<reproduce::Args>),
+    /// Measure this machine
+    #[command(subcommand)]
+    Bench(bench::Verb),
+}
+
+/// Parses the command line, does what it says, and reports errors as one `error:` and one `hint:`.
+fn main() -> ExitCode {
+    let stop = Cancel::default();
+    let asked = stop.clone();
+    // The first Ctrl-C asks everything to stop and save; the second quits at once.
+    let handler = ctrlc::set_handler(move || {
+        if asked.request() {
+            std::process::exit(130);
+        }
+        eprintln!("stopping; press Ctrl-C again to quit at once");
+    });
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => match handler {
+            Ok(()) => run(cli.verb, &stop),
+            Err(e) => Err(Error::usage(format!("cannot listen for Ctrl-C: {e}"), "run it from an ordinary shell")),
+        },
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            // A closed pipe (`pcp --help | head`) is no failure.
+            let _ = e.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => Err(usage(&e)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {}", one_line(&e.message));
+            eprintln!("hint: {}", one_line(&e.hint));
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+/// Prints to standard output. A reader that has gone (`pcp ... | head`) is no failure; a full disk is.
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::io("write to", Path::new("the standard output"), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl Serialize) -> Result<()> {
+    print(&serde_json::to_string(value).map_err(|e| Error::file(e.to_string(), "please report this"))?)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn run(verb: Verb, stop: &Cancel) -> Result<()> {
+    match verb {
+        Verb::Train(args) => train::run(*args, stop),
+        Verb::Eval(verb) => eval::run(verb, stop),
+        Verb::Detect(verb) => detect::run(verb, stop),
+        Verb::Report(args) => report::run(&args, stop),
+        Verb::Embed(args) => embed::run(&args, stop),
+        Verb::Cluster(args) => cluster::run(&args, stop),
+        Verb::Purify(args) => purify::run(&args, stop),
+        Verb::Assign(args) => search::assign(&args, stop),
+        Verb::Neighbours(args) => search::neighbours(&args, stop),
+        Verb::Duplicates(args) => search::duplicates(&args, stop),
+        Verb::Export(args) => export::run(&args, stop),
+        Verb::Data(verb) => data::run(verb, stop),
+        Verb::Reproduce(args) => reproduce::run(*args, stop),
+        Verb::Bench(verb) => bench::run(verb, stop),
+    }
+}
+
+/// Sets how many threads work; 0 for all cores.
+fn use_threads(threads: usize) -> Result<()> {
+    const MOST: usize = 1024;
+    if threads > MOST {
+        return Err(Error::usage(
+            format!("--threads is {threads}"),
+            format!("give at most {MOST}, or leave it out for all cores"),
+        ));
+    }
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build_global()
+        .map_err(|e| Error::usage(format!("cannot use {threads} threads: {e}"), "try fewer --threads"))
+}
+
+/// A clap error as one of ours: what was wrong, and the nearest right word.
+fn usage(e: &clap::Error) -> Error {
+    if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Error::usage(
+            "a verb is missing",
+            "try: pcp train, pcp eval knn, pcp report, pcp embed, pcp cluster, pcp purify, pcp detect train, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
+        );
+    }
+    let text = e.render().to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let mut message = first.trim_start_matches("error: ").to_string();
+    if message.ends_with(':') {
+        let listed = text.lines().skip(1).take_while(|l| l.starts_with("  "));
+        message = format!("{message} {}", listed.map(str::trim).collect::<Vec<_>>().join(", "));
+    }
+    let value = |kind| match e.get(kind) {
+        Some(ContextValue::String(s)) => Some(s.clone()),
+        Some(ContextValue::Strings(s)) => s.first().cloned(),
+        _ => None,
+    };
+    let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+        .into_iter()
+        .find_map(value);
+    let valid = match e.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(valid)) if !valid.is_empty() => Some(valid.join(", ")),
+        _ => None,
+    };
+    let guess = suggested.or_else(|| {
+        let wrong = value(ContextKind::InvalidSubcommand)?;
+        let command = Cli::command();
+        nearest(&wrong, command.get_subcommands().map(|c| c.get_name())).map(str::to_string)
+    });
+    let hint = match (guess, valid) {
+        (Some(guess), _) => format!("did you mean {guess}? see pcp --help"),
+        (None, Some(valid)) => format!("it may be {valid}"),
+        (None, None) => "see pcp --help, or --help after the verb, for what there is".to_string(),
+    };
+    Error::usage(message, hint)
+}

@@ -1,0 +1,240 @@
+//! What a run shows while it works: two bars on a terminal, plain lines elsewhere, nothing when it is to be quiet.
+
+use super::table::duration;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pcp::config::Config;
+use pcp::data::{self, Dataset};
+use pcp::observe::{Live, Observer};
+use pcp::run::{EpochRecord, RunFolder, Warning};
+use pcp::schedule::Schedule;
+use pcp::train::setup;
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Kind, Result};
+use std::collections::HashSet;
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Watches a run for a person.
+pub struct Progress {
+    bars: Option<Bars>,
+    quiet: bool,
+    total_epochs: u32,
+    epochs_per_round: u32,
+    images: u64,
+    /// When this part of the run began, and with how many epochs done.
+    began: Mutex<(Instant, u32)>,
+    training: AtomicBool,
+    log: RunFolder,
+    said: Mutex<HashSet<&'static str>>,
+    cancel: Cancel,
+}
+
+struct Bars {
+    all: MultiProgress,
+    epoch: ProgressBar,
+    run: ProgressBar,
+}
+
+impl Progress {
+    /// Bars, lines or nothing, as fits where it is shown.
+    pub fn new(quiet: bool, schedule: &Schedule, images: usize, run: &RunFolder, cancel: &Cancel) -> Self {
+        let bars = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+            let epoch = all.add(ProgressBar::new(1).with_style(style("{prefix:>14} {bar:30} {percent:>3} %  {msg}")));
+            // Counted in images, so that the first epoch already tells how long the rest will take.
+            let total = u64::from(schedule.total_epochs()) * images as u64;
+            let run = all.add(
+                ProgressBar::new(total)
+                    .with_style(style("{prefix:>14} {bar:30} {percent:>3} %  {msg}, {elapsed_precise}, {eta} to go")),
+            );
+            run.set_prefix("run");
+            run.set_message(format!("epoch 1/{}", schedule.total_epochs()));
+            Bars { all, epoch, run }
+        });
+        Progress {
+            bars,
+            quiet,
+            total_epochs: schedule.total_epochs(),
+            epochs_per_round: schedule.epochs(),
+            images: images as u64,
+            began: Mutex::new((Instant::now(), 0)),
+            training: AtomicBool::new(false),
+            log: run.clone(),
+            said: Mutex::default(),
+            cancel: cancel.clone(),
+        }
+    }
+
+    /// Sets the run's bar to the epochs that are done already.
+    pub fn resumed_at(&self, epochs: u32) {
+        if let Ok(mut began) = self.began.lock() {
+            *began = (Instant::now(), epochs);
+        }
+        if let Some(bars) = &self.bars {
+            bars.run.set_position(u64::from(epochs) * self.images);
+            bars.run.reset_eta();
+        }
+    }
+
+    /// How long the rest will take when it goes on like this, in words.
+    fn to_go(&self, done: u32) -> String {
+        let Ok(began) = self.began.lock() else { return String::new() };
+        let (since, before) = *began;
+        if done <= before || done >= self.total_epochs {
+            return String::new();
+        }
+        let per_epoch = since.elapsed().as_secs_f64() / f64::from(done - before);
+        format!(", {} to go", duration(per_epoch * f64::from(self.total_epochs - done)))
+    }
+
+    /// Says something to the person and the log.
+    pub fn say(&self, line: &str) {
+        self.log.log(line);
+        match (&self.bars, self.quiet) {
+            (_, true) => {}
+            (Some(bars), _) => {
+                // A lost terminal is no reason to stop training.
+                let _ = bars.all.println(line);
+            }
+            (None, _) => eprintln!("{line}"),
+        }
+    }
+
+    /// Clears the bars.
+    pub fn done(&self) {
+        if let Some(bars) = &self.bars {
+            bars.epoch.finish_and_clear();
+            bars.run.finish_and_clear();
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("█▌ ")
+}
+
+impl Observer for Progress {
+    fn begin(&self, part: &'static str, total: usize) {
+        if let Some(bars) = &self.bars {
+            bars.epoch.set_length(total as u64);
+            bars.epoch.set_position(0);
+            bars.epoch.set_prefix(part);
+            bars.epoch.set_message("");
+            self.training.store(part == "training", Ordering::Relaxed);
+        }
+    }
+
+    fn advance(&self, units: usize) {
+        if let Some(bars) = &self.bars {
+            bars.epoch.inc(units as u64);
+            if self.training.load(Ordering::Relaxed) {
+                bars.run.inc(units as u64);
+            } else {
+                bars.run.tick();
+            }
+        }
+    }
+
+    fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    fn note(&self, line: &str) {
+        self.say(line);
+    }
+
+    fn live(&self, live: &Live) {
+        if let Some(bars) = &self.bars {
+            bars.epoch.set_message(format!(
+                "{:.0} images/s, loss {:.3}, lr {}, K {}, kept {:.0} %",
+                live.images_per_second,
+                live.loss,
+                live.lr,
+                live.clusters,
+                live.kept * 100.0
+            ));
+        }
+    }
+
+    fn epoch(&self, r: &EpochRecord) {
+        let done = r.round * self.epochs_per_round + r.epoch + 1;
+        let knn = r.knn.map(|knn| format!(", kNN {knn:.1} %")).unwrap_or_default();
+        let line = format!(
+            "epoch {done:>3}/{}: loss {:.3}, lr {}, K {}, kept {:.0} %, {:.0} images/s, {:.1} s{knn}{}",
+            self.total_epochs,
+            r.loss,
+            r.lr,
+            r.clusters,
+            r.kept * 100.0,
+            r.images_per_second,
+            r.seconds,
+            self.to_go(done)
+        );
+        match &self.bars {
+            // On a terminal the bars say it; probes are worth a line that stays.
+            Some(bars) => {
+                bars.run.set_position(u64::from(done) * self.images);
+                bars.run.set_message(format!("epoch {}/{}", (done + 1).min(self.total_epochs), self.total_epochs));
+                if r.knn.is_some() { self.say(&line) } else { self.log.log(&line) }
+            }
+            None => self.say(&line),
+        }
+    }
+
+    fn warn(&self, warning: &Warning) {
+        // One kind of warning is said once; the log has them all.
+        let first = self.said.lock().is_ok_and(|mut said| said.insert(warning.kind()));
+        if first {
+            match &self.bars {
+                Some(bars) => {
+                    let _ = bars.all.println(format!("warning: {warning}"));
+                }
+                None => eprintln!("warning: {warning}"),
+            }
+        }
+    }
+}
+
+/// A bar for work of a known length, shown only to a person.
+pub fn bar(what: &str, quiet: bool) -> ProgressBar {
+    let bar = if quiet || !std::io::stderr().is_terminal() { ProgressBar::hidden() } else { ProgressBar::new(1) };
+    bar.set_style(style("{prefix:>14} {bar:30} {pos}/{len}  {msg}"));
+    bar.set_prefix(what.to_string());
+    bar
+}
+
+/// A bar for a download.
+pub fn byte_bar(what: &str, quiet: bool) -> ProgressBar {
+    let bar = bar(what, quiet);
+    bar.set_style(style("{prefix:>14} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} to go"));
+    bar
+}
+
+/// Reads the images of a run that was begun, in the same way.
+pub fn read_images_again(config: &Config, quiet: bool, stop: &Cancel) -> Result<Dataset> {
+    read_images(config, quiet, stop).map_err(|e| {
+        let message = format!("the images of this run cannot be read: {}", e.message);
+        match e.kind {
+            Kind::Usage => Error::data(message, format!("they were in {}: bring them back", config.data.source)),
+            Kind::Data => Error { message, ..e },
+            _ => e,
+        }
+    })
+}
+
+/// Reads the images that `config` names, with a bar; a stop ends it at once, since there is nothing to save yet.
+pub fn read_images(config: &Config, quiet: bool, stop: &Cancel) -> Result<Dataset> {
+    let bar = bar("reading", quiet);
+    let (request, shown) = (setup::load_request(config)?, bar.clone());
+    let dataset = stop.run(move || {
+        data::load(&request, &|done, total| {
+            shown.set_length(total as u64);
+            shown.set_position(done as u64);
+        })
+    });
+    bar.finish_and_clear();
+    dataset?
+}

@@ -1,0 +1,111 @@
+//! How many clusters are there? The number whose clusters have the greatest mean silhouette, and the curve it was read from.
+//!
+//! Numbers grow by about a third each, from 2 up. For every one, the rows of a sample are clustered, and the silhouette (how
+//! much nearer a row is to its own cluster than to the next one) is averaged over a part of them. A curve that is flat or
+//! below 0.1 says that the rows have no such number.
+
+use super::{Fit, Step, selected};
+use crate::error::{Error, Result};
+use crate::matrix::Matrix;
+use crate::rng::{Key, Purpose};
+use crate::scores::silhouette;
+use serde::Serialize;
+
+/// Rows that are clustered at the most, and those of them that the silhouette looks at: all pairs.
+const CLUSTERED: usize = 20_000;
+const PAIRED: usize = 4_000;
+/// Fewer rows of a cluster than this in the sample, on average, tell nothing.
+const MEMBERS: usize = 10;
+
+/// One number of clusters that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tried {
+    /// The number.
+    pub k: usize,
+    /// Its mean silhouette; 0 where it is not defined.
+    pub silhouette: f64,
+    /// Mean squared distance to the centroids.
+    pub inertia: f64,
+}
+
+/// The numbers that are tried on `rows` rows: from 2 up to one per ten rows of the sample.
+pub fn candidates(rows: usize) -> Vec<usize> {
+    let most = (rows.min(PAIRED) / MEMBERS).max(2).min(rows.saturating_sub(1));
+    let mut all = Vec::new();
+    let mut k = 2;
+    while k <= most {
+        all.push(k);
+        k = (k + 1).max((k as f64 * 4.0 / 3.0).round() as usize);
+    }
+    all
+}
+
+/// The number of clusters with the greatest silhouette, the least of equals, and all that were tried. `fit.k` does not count.
+pub fn choose(features: &Matrix, fit: &Fit, step: Step) -> Result<(usize, Vec<Tried>)> {
+    let numbers = candidates(features.rows);
+    if numbers.is_empty() {
+        return Err(Error::data(
+            format!("{} rows are too few to find out how many clusters they are", features.rows),
+            "give a number: --k 1",
+        ));
+    }
+    let ids: Vec<u64> = (0..features.rows as u64).collect();
+    let mut drawn = Key { purpose: Purpose::Subset, seed: fit.seed, round: 2, epoch: 0 }.shuffled(&ids);
+    drawn.truncate(CLUSTERED);
+    let sample = selected(features, &drawn);
+    let paired = sample.rows.min(PAIRED);
+    let looked_at = Matrix { rows: paired, dim: sample.dim, values: sample.values[..paired * sample.dim].to_vec() };
+    let mut tried = Vec::new();
+    for (i, &k) in numbers.iter().enumerate() {
+        let fit = Fit { k, ..*fit };
+        let all = numbers.len() * fit.steps();
+        let found = fit.run(&sample, &mut |done, _| step(i * fit.steps() + done, all))?;
+        let silhouette = silhouette(&looked_at, &found.assignment[..paired]).unwrap_or(0.0);
+        tried.push(Tried { k, silhouette, inertia: found.objective / sample.rows as f64 });
+    }
+    let best = tried.iter().fold(tried[0], |best, t| if t.silhouette > best.silhouette { *t } else { best });
+    Ok((best.k, tried))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Metric;
+    use super::super::tests::blobs;
+    use super::*;
+
+    const FIT: Fit = Fit { k: 0, metric: Metric::Euclidean, iterations: 20, starts: 2, seed: 0 };
+
+    #[test]
+    fn the_number_of_groups_is_found() {
+        for groups in [2, 4, 9] {
+            let features = blobs(groups, 240 / groups, 16, 0.1, groups as u64);
+            let (k, tried) = choose(&features, &FIT, &mut |_, _| Ok(())).unwrap();
+            assert_eq!(k, groups, "{tried:?}");
+            assert_eq!(tried.iter().map(|t| t.k).collect::<Vec<_>>(), candidates(features.rows));
+            assert!(tried.windows(2).all(|w| w[0].inertia >= 0.9 * w[1].inertia));
+        }
+    }
+
+    #[test]
+    fn candidates_grow_and_end() {
+        assert_eq!(candidates(240), [2, 3, 4, 5, 7, 9, 12, 16, 21]);
+        assert_eq!(candidates(3), [2]);
+        assert_eq!(candidates(2), [0usize; 0]);
+        assert_eq!(candidates(0), [0usize; 0]);
+        assert!(candidates(1 << 40).iter().all(|k| *k <= PAIRED / MEMBERS));
+    }
+
+    #[test]
+    fn too_few_rows_and_rows_that_are_all_the_same() {
+        let e = choose(&Matrix::new(1, vec![1.0, 2.0]), &FIT, &mut |_, _| Ok(())).unwrap_err();
+        assert!(e.hint.contains("--k 1"), "{e:?}");
+        let same = Matrix::new(1, vec![1.0; 50]);
+        assert_eq!(choose(&same, &FIT, &mut |_, _| Ok(())).unwrap().0, 2);
+    }
+
+    #[test]
+    fn a_stop_ends_it() {
+        let e = choose(&blobs(3, 20, 4, 0.1, 0), &FIT, &mut |_, _| Err(Error::stopped())).unwrap_err();
+        assert_eq!(e.exit_code(), 130);
+    }
+}

@@ -1,0 +1,222 @@
+//! Near duplicates: rows whose cosine is at least a threshold, and what such pairs join into groups.
+//!
+//! All pairs are looked at, tile by tile ([`crate::dots`]). What is already known to be of one group is not noted again, and pairs
+//! that say nothing new are thrown away, so that memory is a few pairs a row however many copies there are.
+
+use crate::dots::{Packed, Visit, WIDTH, products};
+use crate::error::Result;
+use crate::matrix::{Matrix, dot};
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+/// Rows of a work unit, and units between two looks at what is known.
+const BLOCK: usize = 256;
+const UNITS: usize = 32;
+/// Pairs of a work unit before they are sifted.
+const MOST: usize = 1 << 16;
+
+/// Images that are nearly the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Rows in growing order, each with its cosine to the first.
+    pub members: Vec<(usize, f32)>,
+}
+
+/// The groups of unit rows that pairs with a cosine of `threshold` or more join, the largest first, then by their first row.
+/// `tick` is told how many rows are done; its error ends the work.
+pub fn groups(features: &Matrix, threshold: f32, tick: &mut dyn FnMut(usize) -> Result<()>) -> Result<Vec<Group>> {
+    let n = features.rows;
+    let mut root: Vec<u32> = (0..n as u32).collect();
+    if n == 0 {
+        return Ok(Vec::new());
+    }
+    let packed = Packed::new(&features.values, features.dim);
+    let panels = n.div_ceil(WIDTH);
+    for first in (0..n).step_by(BLOCK * UNITS) {
+        tick(first)?;
+        let last = (first + BLOCK * UNITS).min(n);
+        let starts: Vec<usize> = (first..last).step_by(BLOCK).collect();
+        let found: Vec<Vec<(u32, u32)>> = starts
+            .par_iter()
+            .map(|&start| {
+                let rows = BLOCK.min(n - start);
+                let left = &features.values[start * features.dim..(start + rows) * features.dim];
+                let all: Vec<u32> = (0..rows as u32).collect();
+                let mut pairs = Pairs { start, rows: n, threshold, root: &root, found: Vec::new(), most: MOST };
+                // Pairs with rows before this unit were seen from the other side.
+                products(left, &all, &packed, start / WIDTH..panels, &mut pairs);
+                forest(pairs.found)
+            })
+            .collect();
+        found.into_iter().flatten().for_each(|(a, b)| join(&mut root, a, b));
+        // Everybody knows the first of the group before the next look.
+        for i in 0..n as u32 {
+            root[i as usize] = find(&root, i);
+        }
+    }
+    tick(n)?;
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); n];
+    root.iter().enumerate().for_each(|(row, first)| members[*first as usize].push(row));
+    let grouped = members.into_iter().filter(|m| m.len() > 1);
+    let with_cosines = |rows: Vec<usize>| {
+        let first = features.row(rows[0]);
+        Group { members: rows.iter().map(|&row| (row, dot(first, features.row(row)).min(1.0))).collect() }
+    };
+    let mut groups: Vec<Group> = grouped.map(with_cosines).collect();
+    groups.sort_by_key(|g| (std::cmp::Reverse(g.members.len()), g.members[0].0));
+    Ok(groups)
+}
+
+/// Pairs that pass.
+struct Pairs<'a> {
+    start: usize,
+    rows: usize,
+    threshold: f32,
+    root: &'a [u32],
+    found: Vec<(u32, u32)>,
+    /// Pairs from which on they are sifted.
+    most: usize,
+}
+
+impl Visit for Pairs<'_> {
+    #[inline(always)]
+    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let mut passed = false;
+        for p in products {
+            passed |= *p >= self.threshold;
+        }
+        if passed {
+            self.note(row, first, products);
+        }
+    }
+}
+
+impl Pairs<'_> {
+    #[cold]
+    fn note(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let a = self.start + row;
+        for (l, p) in products.iter().enumerate() {
+            let b = first + l;
+            if *p >= self.threshold && a < b && b < self.rows && self.root[a] != self.root[b] {
+                self.found.push((a as u32, b as u32));
+            }
+        }
+        if self.found.len() >= self.most {
+            self.found = forest(std::mem::take(&mut self.found));
+            self.most = MOST.max(2 * self.found.len());
+        }
+    }
+}
+
+/// The pairs among `pairs` that join what the ones before them did not: at most one for every row.
+fn forest(pairs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    let mut above: HashMap<u32, u32> = HashMap::new();
+    let top = |above: &mut HashMap<u32, u32>, row: u32| {
+        let mut last = row;
+        while let Some(next) = above.get(&last) {
+            last = *next;
+        }
+        // The way is shorter the next time.
+        if last != row {
+            above.insert(row, last);
+        }
+        last
+    };
+    let mut joins = |&(a, b): &(u32, u32)| {
+        let (a, b) = (top(&mut above, a), top(&mut above, b));
+        if a != b {
+            above.insert(a.max(b), a.min(b));
+        }
+        a != b
+    };
+    let mut pairs = pairs;
+    pairs.retain(|pair| joins(pair));
+    pairs
+}
+
+/// The first row of the group of `i`.
+fn find(root: &[u32], mut i: u32) -> u32 {
+    while root[i as usize] != i {
+        i = root[i as usize];
+    }
+    i
+}
+
+/// Makes one group of two; its first row stands for it.
+fn join(root: &mut [u32], a: u32, b: u32) {
+    let (a, b) = (find(root, a), find(root, b));
+    root[a.max(b) as usize] = a.min(b);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::blobs;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found(features: &Matrix, threshold: f32) -> Vec<Vec<usize>> {
+        let groups = groups(features, threshold, &mut |_| Ok(())).unwrap();
+        groups.into_iter().map(|g| g.members.into_iter().map(|m| m.0).collect()).collect()
+    }
+
+    /// All pairs, then all rows that can be reached.
+    fn twin(features: &Matrix, threshold: f32) -> Vec<Vec<usize>> {
+        let n = features.rows;
+        let mut seen = vec![false; n];
+        let mut groups = Vec::new();
+        for start in 0..n {
+            let (mut group, mut next) = (Vec::new(), vec![start]);
+            while let Some(i) = next.pop() {
+                if std::mem::replace(&mut seen[i], true) {
+                    continue;
+                }
+                group.push(i);
+                next.extend((0..n).filter(|j| *j != i && dot(features.row(i), features.row(*j)) >= threshold));
+            }
+            group.sort_unstable();
+            groups.push(group);
+        }
+        groups.retain(|g| g.len() > 1);
+        groups.sort_by_key(|g| (std::cmp::Reverse(g.len()), g[0]));
+        groups
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn groups_are_those_of_the_slow_twin(groups in 1usize..30, each in 1usize..20, spread in 0.01f32..0.6, seed in 0u64..99) {
+            let features = blobs(groups, each, 6, spread, seed).normalised();
+            // A threshold that no pair is within rounding of.
+            let mut cosines: Vec<f32> = (0..features.rows)
+                .flat_map(|i| (0..i).map(move |j| (i, j)))
+                .map(|(i, j)| dot(features.row(i), features.row(j)))
+                .collect();
+            cosines.sort_unstable_by(f32::total_cmp);
+            let gap = cosines.windows(2).rfind(|w| w[1] - w[0] > 1e-4);
+            let threshold = gap.map_or(0.9, |w| (w[0] + w[1]) / 2.0);
+            prop_assert_eq!(found(&features, threshold), twin(&features, threshold));
+        }
+    }
+
+    #[test]
+    fn many_copies_of_one_and_chains() {
+        let n = BLOCK * UNITS + 500;
+        let same = Matrix::new(2, [0.6, 0.8].repeat(n));
+        let groups = found(&same, 0.99);
+        assert_eq!((groups.len(), groups[0].len()), (1, n));
+        // Neighbours on a circle, 1 degree apart: each pair passes, the ends of the chain do not.
+        let point = |i: usize| [(i as f32).to_radians().cos(), (i as f32).to_radians().sin()];
+        let chain = Matrix::new(2, (0..90).flat_map(point).collect());
+        assert_eq!(found(&chain, 0.9998).len(), 1);
+        assert_eq!(found(&chain, 0.99999), Vec::<Vec<usize>>::new());
+    }
+
+    #[test]
+    fn nothing_one_row_and_a_stop() {
+        assert!(found(&Matrix::default(), 0.9).is_empty());
+        assert!(found(&Matrix::new(2, vec![1.0, 0.0]), 0.9).is_empty());
+        let e = groups(&Matrix::new(1, vec![1.0; 9]), 0.5, &mut |_| Err(crate::error::Error::stopped()));
+        assert_eq!(e.unwrap_err().exit_code(), 130);
+    }
+}

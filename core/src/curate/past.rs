@@ -1,0 +1,185 @@
+//! The past that CP_s asks: clusterings of the same rows, newest first, wherever they come from.
+//!
+//! Where there is none, k-means is repeated: on half of the rows each time, drawn anew, from other first centroids; then every
+//! row goes to the nearest centroid. Rows whose company does not depend on who else was there keep it.
+
+use super::{Step, selected, start};
+use crate::error::{Error, Result, listed};
+use crate::io::atomic::CsvReader;
+use crate::kmeans::{KMeans, assign, kmeans};
+use crate::matrix::Matrix;
+use crate::rng::{Key, Purpose};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Updates of the centroids in a repetition, as in the paper.
+const ITERATIONS: usize = 20;
+/// Rows per centroid of a repetition at the most: more move a centroid by less than its own error.
+const PER_CENTROID: usize = 256;
+/// Which round of the random numbers repetitions have to themselves.
+const ROUND: u32 = 1;
+
+/// `n` clusterings of `features` into `k`, each on a half of the rows of its own. Plain means, as in the paper.
+pub fn repeated(features: &Matrix, k: usize, n: usize, seed: u64, step: Step) -> Result<Vec<Vec<u32>>> {
+    let ids: Vec<u64> = (0..features.rows as u64).collect();
+    let half = features.rows.div_ceil(2).min(PER_CENTROID * k.max(1)).max(k).min(features.rows);
+    let steps = ITERATIONS + 2;
+    let one = |h: usize| {
+        let epoch = h as u32;
+        let mut drawn = Key { purpose: Purpose::Subset, seed, round: ROUND, epoch }.shuffled(&ids);
+        drawn.truncate(half);
+        drawn.sort_unstable();
+        let (sample, drawn) = (selected(features, &drawn), drawn.iter().map(|row| *row as u64).collect::<Vec<_>>());
+        let first = start::spread(&sample, k, seed, (ROUND, epoch));
+        let settings = KMeans { k, iterations: ITERATIONS, spherical: false, start: first.as_ref() };
+        let told = &mut |done: usize| step(h * steps + done, n * steps);
+        let found = kmeans(&sample, &drawn, &settings, seed, ROUND, epoch, told)?;
+        step(h * steps + steps - 1, n * steps)?;
+        Ok(assign(features, &found.centroids).0)
+    };
+    (0..n).map(one).collect()
+}
+
+/// A clustering from a CSV file with a column `cluster`: by the names in its column `file`, when it has one and rows have names,
+/// else line by line. Clusters may be called anything.
+pub fn read(path: &Path, rows: usize, names: Option<&[String]>) -> Result<Vec<u32>> {
+    let (files, clusters) = columns(path, "cluster")?;
+    let wanted = aligned(path, &files, &clusters, rows, names)?;
+    let mut ids: HashMap<String, u32> = HashMap::new();
+    Ok(wanted
+        .into_iter()
+        .map(|name| {
+            let next = ids.len() as u32;
+            *ids.entry(name).or_insert(next)
+        })
+        .collect())
+}
+
+/// The columns `file` (empty when there is none) and `wanted` of a CSV file with a heading.
+pub fn columns(path: &Path, wanted: &str) -> Result<(Vec<String>, Vec<String>)> {
+    let wrong = |what: String| {
+        let both = if wanted == "file" { String::new() } else { format!("the heading file,{wanted}, or ") };
+        let hint = format!("give a CSV file with {both}{wanted} alone and a line per row");
+        Error::data(format!("{}: {what}", path.display()), hint)
+    };
+    let mut reader = CsvReader::open(path)?;
+    let Some(heading) = reader.next()? else { return Err(wrong("it is empty".into())) };
+    let titles: Vec<String> = (0..heading.len()).map(|i| heading.get(i).trim().to_lowercase()).collect();
+    let find = |name: &str| titles.iter().position(|t| t == name);
+    let Some(value) = find(wanted) else {
+        return Err(wrong(format!("it has no column {wanted}; its columns are {}", listed(&titles))));
+    };
+    let file = find("file");
+    let (mut files, mut values) = (Vec::new(), Vec::new());
+    while let Some(record) = reader.next()? {
+        if record.len() == 1 && titles.len() > 1 && record.get(0).is_empty() {
+            continue;
+        }
+        if record.len() != titles.len() {
+            return Err(wrong(format!("line {} has {} fields, not {}", record.line, record.len(), titles.len())));
+        }
+        values.push(record.get(value).to_string());
+        files.extend(file.map(|i| record.get(i).to_string()));
+    }
+    Ok((files, values))
+}
+
+/// `values` in the order of the rows: by `names`, when both sides have them, else as they come.
+pub fn aligned(
+    path: &Path,
+    files: &[String],
+    values: &[String],
+    rows: usize,
+    names: Option<&[String]>,
+) -> Result<Vec<String>> {
+    let wrong = |what: String| {
+        Error::data(format!("{}: {what}", path.display()), "give a file about the same images as the matrix")
+    };
+    if let (Some(names), false) = (names, files.is_empty()) {
+        let mut of: HashMap<&str, usize> = HashMap::new();
+        for (i, file) in files.iter().enumerate() {
+            if of.insert(file, i).is_some() {
+                return Err(wrong(format!("'{file}' is there twice")));
+            }
+        }
+        let find = |name: &String| {
+            of.get(name.as_str()).map(|i| values[*i].clone()).ok_or_else(|| wrong(format!("'{name}' is not in it")))
+        };
+        return names.iter().map(find).collect();
+    }
+    if values.len() != rows {
+        return Err(wrong(format!("it has {} lines below its heading, the matrix has {rows} rows", values.len())));
+    }
+    Ok(values.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::blobs;
+    use super::*;
+
+    #[test]
+    fn rows_that_belong_together_stay_together() {
+        let features = blobs(4, 25, 8, 0.01, 2);
+        let mut told = Vec::new();
+        let past = repeated(&features, 4, 5, 7, &mut |done, of| {
+            told.push(done);
+            assert_eq!(of, 5 * (ITERATIONS + 2));
+            Ok(())
+        });
+        let past = past.unwrap();
+        assert_eq!(past.len(), 5);
+        assert!(told.is_sorted());
+        for labels in &past {
+            assert!((0..100).all(|i| labels[i] == labels[i % 4]), "copies of a place part");
+        }
+        // Where there are no groups, each repetition finds others.
+        let cloud = blobs(1, 100, 8, 1.0, 2);
+        let go = |seed| repeated(&cloud, 4, 2, seed, &mut |_, _| Ok(())).unwrap();
+        assert_ne!(go(7)[0], go(7)[1], "each repetition has rows and first centroids of its own");
+        assert_eq!(go(7), go(7));
+        assert_ne!(go(7), go(8));
+    }
+
+    #[test]
+    fn few_rows_many_clusters_and_a_stop() {
+        let features = blobs(3, 1, 2, 0.1, 0);
+        assert_eq!(repeated(&features, 3, 2, 0, &mut |_, _| Ok(())).unwrap()[0].len(), 3);
+        assert!(repeated(&features, 4, 2, 0, &mut |_, _| Ok(())).is_err());
+        assert!(repeated(&features, 2, 0, 0, &mut |_, _| Ok(())).unwrap().is_empty());
+        assert_eq!(repeated(&features, 2, 2, 0, &mut |_, _| Err(Error::stopped())).unwrap_err().exit_code(), 130);
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("past.csv");
+        std::fs::write(&path, text).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn assignments_are_read_by_name_or_by_line() {
+        let names = ["b.png", "a.png", "c.png"].map(String::from);
+        let (_dir, path) = file("file,cluster,status\na.png,7,kept\nb.png,cats,kept\nc.png,7,kept\nd.png,1,kept\n");
+        assert_eq!(read(&path, 3, Some(&names)).unwrap(), [0, 1, 1]);
+        assert!(read(&path, 3, None).unwrap_err().message.contains("4 lines"));
+        assert_eq!(read(&path, 4, None).unwrap(), [0, 1, 0, 2]);
+        let (_dir, path) = file("Cluster\n3\n3\n1\n");
+        assert_eq!(read(&path, 3, Some(&names)).unwrap(), [0, 0, 1]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said() {
+        let names = ["a.png".to_string()];
+        let says = |text: &str, word: &str| {
+            let (_dir, path) = file(text);
+            let e = read(&path, 1, Some(&names)).unwrap_err();
+            assert!(e.message.contains(word), "{word} is not in {}", e.message);
+        };
+        says("", "empty");
+        says("file,group\na.png,1\n", "no column cluster; its columns are file, group");
+        says("file,cluster\na.png,1\na.png,2\n", "'a.png' is there twice");
+        says("file,cluster\nb.png,1\n", "'a.png' is not in it");
+        says("file,cluster\na.png\n", "line 2 has 1 fields");
+    }
+}

@@ -1,0 +1,6 @@
+//! Reading and writing of files: whole or not at all, NumPy's arrays, safetensors, matrices of any kind.
+
+pub mod atomic;
+pub mod matrix;
+pub mod npy;
+pub mod tensors;

@@ -1,0 +1,135 @@
+//! Anybody's embeddings: a matrix from a NumPy, CSV or safetensors file, one row per image, and which rows cannot be used.
+
+mod csv;
+mod safetensors;
+
+use crate::error::{Error, Result, listed};
+use crate::io::npy::read_numbers;
+use crate::matrix::Matrix;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::path::Path;
+
+/// A matrix as a file holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedMatrix {
+    /// The rows.
+    pub features: Matrix,
+    /// What the file calls them, when it does.
+    pub names: Option<Vec<String>>,
+}
+
+/// Reads the matrix in `path`: `.csv`, `.safetensors`, or else NumPy's format.
+pub fn read(path: &Path) -> Result<NamedMatrix> {
+    if path.is_dir() {
+        let message = format!("{} is a folder, not a file of numbers", path.display());
+        return Err(Error::usage(message, "give a .npy, .csv or .safetensors file"));
+    }
+    let ends = |with: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(with));
+    if ends("csv") {
+        return csv::read(path);
+    }
+    let features = if ends("safetensors") { safetensors::read(path)? } else { read_numbers(path)? };
+    Ok(NamedMatrix { features, names: None })
+}
+
+/// A row that cannot be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unusable {
+    /// The row, from 0.
+    pub row: usize,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// Numbers from here on cannot be squared and summed in single precision.
+const LARGEST: f32 = 1e15;
+
+/// The rows of `features` that cannot be clustered: not finite, beyond all bounds, or, where only the direction counts
+/// (`cosine`), without one.
+pub fn unusable(features: &Matrix, cosine: bool) -> Vec<Unusable> {
+    let wrong = |(row, values): (usize, &[f32])| {
+        let reason = match values {
+            v if v.iter().any(|x| x.is_nan()) => "not a number",
+            v if v.iter().any(|x| x.is_infinite()) => "infinite",
+            v if v.iter().any(|x| x.abs() >= LARGEST) => "beyond all bounds",
+            v if cosine && v.iter().all(|x| *x == 0.0) => "zero: it has no direction",
+            _ => return None,
+        };
+        Some(Unusable { row, reason })
+    };
+    features.values.par_chunks(features.dim.max(1)).enumerate().filter_map(wrong).collect()
+}
+
+/// An error that names the first of the `unusable` rows of `what`.
+pub fn refuse(what: &str, unusable: &[Unusable]) -> Result<()> {
+    if unusable.is_empty() {
+        return Ok(());
+    }
+    const NAMED: usize = 5;
+    let named = listed(unusable.iter().take(NAMED).map(|u| format!("row {} ({})", u.row, u.reason)));
+    let more = if unusable.len() > NAMED { ", and so on" } else { "" };
+    Err(Error::data(
+        format!("{what}: {} rows cannot be used: {named}{more}", unusable.len()),
+        "mend them, or leave them out with --skip-bad-rows; zero rows have a place with --metric euclidean",
+    ))
+}
+
+/// `items` without those at the ascending places `out`.
+pub fn without<T>(items: Vec<T>, out: &[usize]) -> Vec<T> {
+    let mut out = out.iter().copied().peekable();
+    let stays = |(i, item): (usize, T)| if out.next_if_eq(&i).is_some() { None } else { Some(item) };
+    items.into_iter().enumerate().filter_map(stays).collect()
+}
+
+/// `features` without the ascending rows `out`; in place, since they may fill half of the memory.
+pub fn without_rows(mut features: Matrix, out: &[usize]) -> Matrix {
+    let dim = features.dim;
+    let (mut kept, mut gone) = (0, out.iter().copied().peekable());
+    for row in 0..features.rows {
+        if gone.next_if_eq(&row).is_none() {
+            features.values.copy_within(row * dim..(row + 1) * dim, kept * dim);
+            kept += 1;
+        }
+    }
+    features.values.truncate(kept * dim);
+    Matrix { rows: kept, ..features }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_cannot_be_used_are_found_by_kind() {
+        let rows = [[1.0, 0.0], [f32::NAN, 1.0], [0.0, f32::NEG_INFINITY], [0.0, 0.0], [2e15, 0.0], [0.0, -0.0]];
+        let features = Matrix::new(2, rows.concat());
+        let found = |cosine| unusable(&features, cosine).iter().map(|u| u.row).collect::<Vec<_>>();
+        assert_eq!(found(true), [1, 2, 3, 4, 5]);
+        assert_eq!(found(false), [1, 2, 4]);
+        let e = refuse("x.npy", &unusable(&features, true)).unwrap_err();
+        assert!(e.message.contains("x.npy: 5 rows") && e.message.contains("row 3 (zero"), "{e:?}");
+        assert!(e.hint.contains("--skip-bad-rows"));
+        refuse("x.npy", &[]).unwrap();
+    }
+
+    #[test]
+    fn rows_are_left_out() {
+        let features = Matrix::new(2, (0..10).map(|x| x as f32).collect());
+        assert_eq!(without_rows(features.clone(), &[0, 3]).values, [2.0, 3.0, 4.0, 5.0, 8.0, 9.0]);
+        assert_eq!(without_rows(features.clone(), &[]), features);
+        assert_eq!(without_rows(features, &[0, 1, 2, 3, 4]).rows, 0);
+        assert_eq!(without(vec!["a", "b", "c"], &[1]), ["a", "c"]);
+    }
+
+    #[test]
+    fn files_are_told_apart_by_their_ending() {
+        let dir = tempfile::tempdir().unwrap();
+        let e = read(dir.path()).unwrap_err();
+        assert!(e.message.contains("folder"), "{e:?}");
+        assert!(read(&dir.path().join("none.npy")).unwrap_err().message.contains("none.npy"));
+        assert!(read(&dir.path().join("none.CSV")).unwrap_err().message.contains("none.CSV"));
+        std::fs::write(dir.path().join("x.bin"), b"hello").unwrap();
+        assert!(read(&dir.path().join("x.bin")).unwrap_err().message.contains("no NumPy array"));
+    }
+}

@@ -1,0 +1,214 @@
+//! k-means (step c of Algorithm 1): Lloyd's iterations on squared Euclidean distance, with repair of empty clusters.
+//!
+//! Assign: `a_i = argmin_j |x_i - c_j|^2 = argmin_j |c_j|^2 / 2 - x_i . c_j`, ties to the lowest `j`. Update:
+//! `c_j` = mean of its members (scaled to unit length when `spherical`). Repair: an empty cluster takes over half of a
+//! donor's members; the donor is drawn with probability proportional to its size - 1, and the two centroids become copies of
+//! the donor's, nudged by `1 +- 1/1024` on alternate coordinates. After the last update, one more assignment.
+//!
+//! The N x K products are made tile by tile and reduced on the spot ([`crate::dots`]), and only where bounds cannot tell the
+//! outcome beforehand (`kmeans/assign.rs`). Blocks of rows and clusters are the units of parallel work, and
+//! neither depends on the number of threads: same inputs, same bits.
+
+mod assign;
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use self::assign::Assigner;
+use crate::error::{Error, Result};
+use crate::matrix::Matrix;
+use crate::rng::{Key, Purpose};
+
+/// How to cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KMeans<'a> {
+    /// Number of clusters, K.
+    pub k: usize,
+    /// Updates of the centroids.
+    pub iterations: usize,
+    /// Whether centroids are scaled to unit length. Paper: plain means.
+    pub spherical: bool,
+    /// The first centroids, K of them. Paper: `None`, K distinct random rows.
+    pub start: Option<&'a Matrix>,
+}
+
+/// A partition of the rows. A few clusters may be empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clusters {
+    /// The cluster of every row.
+    pub assignment: Vec<u32>,
+    /// The centroid of every cluster.
+    pub centroids: Matrix,
+    /// Euclidean distance of every row to the centroid of its cluster.
+    pub distances: Vec<f32>,
+    /// Sum of the squared distances.
+    pub objective: f64,
+}
+
+/// Clusters `features`, whose rows have the lasting numbers `ids`. Unless `settings` give them, initial centroids are the first
+/// K rows in an order drawn from (`seed`, `round`, `epoch`). `on_iteration` is called before each assignment with the number of those done; its error
+/// ends the work.
+pub fn kmeans(
+    features: &Matrix,
+    ids: &[u64],
+    settings: &KMeans,
+    seed: u64,
+    round: u32,
+    epoch: u32,
+    on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Clusters> {
+    let &KMeans { k, iterations, spherical, start } = settings;
+    assert_eq!(features.rows, ids.len(), "one id per row");
+    check(features, k, start)?;
+    let key = |purpose| Key { purpose, seed, round, epoch };
+
+    let mut centroids = start.cloned().unwrap_or_else(|| {
+        let drawn = key(Purpose::Centroids).shuffled(ids).into_iter().take(k);
+        Matrix::new(features.dim, drawn.flat_map(|i| features.row(i)).copied().collect())
+    });
+    let mut assigner = Assigner::new(features, &centroids);
+    for iteration in 0..iterations {
+        on_iteration(iteration)?;
+        let assignment = assigner.assign(&centroids);
+        let mut sizes = update(features, assignment, &mut centroids);
+        repair(&mut centroids, &mut sizes, key(Purpose::Repair), iteration);
+        if spherical {
+            centroids = centroids.normalised();
+        }
+    }
+    on_iteration(iterations)?;
+    let assignment = assigner.assign(&centroids).to_vec();
+    let distances = distances(features, &centroids, &assignment);
+    let objective = distances.iter().map(|d| f64::from(*d) * f64::from(*d)).sum();
+    Ok(Clusters { assignment, centroids, distances, objective })
+}
+
+fn check(features: &Matrix, k: usize, start: Option<&Matrix>) -> Result<()> {
+    if k == 0 || k > features.rows {
+        return Err(Error::usage(
+            format!("cannot make {k} clusters of {} images", features.rows),
+            format!("ask for 1 to {} clusters", features.rows.max(1)),
+        ));
+    }
+    let bounded = |f: &Matrix| f.values.par_chunks(1 << 16).all(|chunk| chunk.iter().all(|x| x.abs() < 1e15));
+    if !bounded(features) {
+        return Err(Error::training(
+            "some features are not numbers, or beyond all bounds: they cannot be clustered",
+            "start anew with a lower learning rate (--set train.lr=...) or a higher temperature (--set objective.tau=...)",
+        ));
+    }
+    let Some(start) = start else { return Ok(()) };
+    if (start.rows, start.dim) != (k, features.dim) {
+        return Err(Error::usage(
+            format!(
+                "{} first centroids of length {} do not start {k} clusters of length {}",
+                start.rows, start.dim, features.dim
+            ),
+            format!("give {k} rows of {} numbers", features.dim),
+        ));
+    }
+    if !bounded(start) {
+        return Err(Error::usage(
+            "some first centroids are not numbers, or beyond all bounds",
+            "give centroids of finite numbers",
+        ));
+    }
+    Ok(())
+}
+
+/// The nearest of `centroids` for every row of `features`, ties to the lowest, and the Euclidean distance to it.
+pub fn assign(features: &Matrix, centroids: &Matrix) -> (Vec<u32>, Vec<f32>) {
+    if features.rows == 0 {
+        return (Vec::new(), Vec::new());
+    }
+    let assignment = Assigner::new(features, centroids).assign(centroids).to_vec();
+    let distances = distances(features, centroids, &assignment);
+    (assignment, distances)
+}
+
+/// Euclidean distance of every row to the centroid of its cluster.
+fn distances(features: &Matrix, centroids: &Matrix, assignment: &[u32]) -> Vec<f32> {
+    let distance = |(row, &cluster): (&[f32], &u32)| {
+        let mut lanes = [0.0f64; 4];
+        for (d, (x, c)) in row.iter().zip(centroids.row(cluster as usize)).enumerate() {
+            lanes[d % 4] += f64::from(x - c) * f64::from(x - c);
+        }
+        lanes.iter().sum::<f64>().sqrt() as f32
+    };
+    features.values.par_chunks(features.dim).zip(assignment).map(distance).collect()
+}
+
+/// Sets every centroid to the mean of its members, summed in the order of the rows; those of empty clusters stay. Returns
+/// the sizes.
+fn update(features: &Matrix, assignment: &[u32], centroids: &mut Matrix) -> Vec<usize> {
+    let dim = features.dim;
+    // Counting sort: `members[starts[j]..starts[j + 1]]` are the rows of cluster j, ascending.
+    let mut starts = vec![0usize; centroids.rows + 1];
+    for &a in assignment {
+        starts[a as usize + 1] += 1;
+    }
+    let sizes = starts[1..].to_vec();
+    for j in 0..centroids.rows {
+        starts[j + 1] += starts[j];
+    }
+    let mut members = vec![0u32; assignment.len()];
+    let mut next = starts.clone();
+    for (row, &a) in assignment.iter().enumerate() {
+        members[next[a as usize]] = row as u32;
+        next[a as usize] += 1;
+    }
+    let arch = Arch::new();
+    let mean = |sum: &mut Vec<f64>, (j, centroid): (usize, &mut [f32])| {
+        let members = &members[starts[j]..starts[j + 1]];
+        if !members.is_empty() {
+            sum.fill(0.0);
+            arch.dispatch(|| {
+                for &row in members {
+                    for (s, x) in sum.iter_mut().zip(features.row(row as usize)) {
+                        *s += f64::from(*x);
+                    }
+                }
+            });
+            for (c, s) in centroid.iter_mut().zip(&*sum) {
+                *c = (*s / members.len() as f64) as f32;
+            }
+        }
+    };
+    centroids.values.par_chunks_mut(dim).enumerate().for_each_init(|| vec![0.0; dim], mean);
+    sizes
+}
+
+/// How far the two halves of a split cluster are nudged apart.
+const NUDGE: f32 = 1.0 / 1024.0;
+
+/// Gives every empty cluster half of a donor's members, in name: the next assignment sorts them out. Returns how many.
+fn repair(centroids: &mut Matrix, sizes: &mut [usize], key: Key, iteration: usize) -> usize {
+    let dim = centroids.dim;
+    let empty: Vec<usize> = (0..sizes.len()).filter(|&j| sizes[j] == 0).collect();
+    if empty.is_empty() {
+        return 0;
+    }
+    let mut rng = key.stream(iteration as u64, 0);
+    for &j in &empty {
+        // With an empty cluster among K <= N, some other has two members or more: the sum is not zero.
+        let total: usize = sizes.iter().map(|s| s.saturating_sub(1)).sum();
+        let mut drawn = rng.below(total as u64) as usize;
+        let mut donor = 0;
+        while drawn >= sizes[donor].saturating_sub(1) {
+            drawn -= sizes[donor].saturating_sub(1);
+            donor += 1;
+        }
+        for d in 0..dim {
+            let value = centroids.values[donor * dim + d];
+            let nudge = if d % 2 == 0 { NUDGE } else { -NUDGE };
+            centroids.values[j * dim + d] = value * (1.0 + nudge);
+            centroids.values[donor * dim + d] = value * (1.0 - nudge);
+        }
+        sizes[j] = sizes[donor] / 2;
+        sizes[donor] -= sizes[j];
+    }
+    empty.len()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! The assignment step of k-means, exact, with most of the work left out.
+//!
+//! Centroids are ordered so that neighbours stand together and are cut into groups. For every row `x` and group `G` a lower
+//! bound on `min_{c in G} |x - c|` is kept. A centroid that moves by `m` comes nearer by at most `m`, so after an update the
+//! bound minus the farthest move within the group still holds; while it exceeds the distance of `x` to its own centroid, no
+//! member of the group can be nearer (Yinyang k-means, Ding et al. 2015). Only the other groups are computed anew, as tiles
+//! of the rows that need them.
+//!
+//! Bounds allow for the rounding of single precision, so that leaving work out never changes a result.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use crate::dots::{Packed, Visit, WIDTH, products};
+use crate::matrix::Matrix;
+
+/// Rows of a work unit: few enough to stay in the second cache, enough to fill tiles when most need no work.
+const BLOCK: usize = 480;
+
+/// More groups make tighter bounds and take more memory: at most 4 * 320 bytes a row.
+const GROUPS: usize = 320;
+
+/// Assigns rows to centroids again and again, while these move.
+pub struct Assigner<'a> {
+    features: &'a Matrix,
+    /// `|x|^2` of every row.
+    squares: Vec<f32>,
+    /// Cluster of every slot, neighbours together; [`FILLER`] in the slots that fill up the last panel.
+    slots: Vec<u32>,
+    /// Group of every cluster.
+    group: Vec<u32>,
+    /// Panels of [`WIDTH`] slots in a group.
+    panels: usize,
+    /// By block, group and row: the lower bound when it was computed, plus `moved` at that time.
+    bounds: Vec<f32>,
+    /// For every group, the sum over the updates of the farthest move of a member.
+    moved: Vec<f32>,
+    /// Where the centroids were, and the cluster of every row.
+    last: Option<(Matrix, Vec<u32>)>,
+}
+
+const FILLER: u32 = u32::MAX;
+
+impl<'a> Assigner<'a> {
+    /// Prepares for centroids that start near `centroids`.
+    pub fn new(features: &'a Matrix, centroids: &Matrix) -> Self {
+        Self::with_groups(features, centroids, GROUPS)
+    }
+
+    /// The same with at most `most` groups.
+    pub fn with_groups(features: &'a Matrix, centroids: &Matrix, most: usize) -> Self {
+        assert!(centroids.rows > 0 && centroids.dim == features.dim, "no centroids of that size");
+        let mut slots: Vec<u32> = (0..centroids.rows as u32).collect();
+        neighbours_together(centroids, &mut slots);
+        let panels = centroids.rows.div_ceil(WIDTH).div_ceil(most);
+        let mut group = vec![0; centroids.rows];
+        for (slot, &cluster) in slots.iter().enumerate() {
+            group[cluster as usize] = (slot / (panels * WIDTH)) as u32;
+        }
+        slots.resize(slots.len().next_multiple_of(WIDTH), FILLER);
+        let groups = slots.len().div_ceil(panels * WIDTH);
+        Assigner {
+            features,
+            squares: features.values.par_chunks(features.dim).map(square).collect(),
+            slots,
+            group,
+            panels,
+            bounds: vec![f32::NEG_INFINITY; features.rows.div_ceil(BLOCK) * BLOCK * groups],
+            moved: vec![0.0; groups],
+            last: None,
+        }
+    }
+
+    /// The nearest of `centroids` for every row, ties to the lowest.
+    pub fn assign(&mut self, centroids: &Matrix) -> &[u32] {
+        let dim = self.features.dim;
+        let mut assignment = match self.last.take() {
+            None => vec![FILLER; self.features.rows],
+            Some((before, assignment)) => {
+                let mut moves = vec![0.0f32; self.moved.len()];
+                for (j, &g) in self.group.iter().enumerate() {
+                    moves[g as usize] = moves[g as usize].max(distance_square(before.row(j), centroids.row(j)).sqrt());
+                }
+                for (sum, m) in self.moved.iter_mut().zip(moves) {
+                    *sum += m * (1.0 + 1e-5);
+                }
+                assignment
+            }
+        };
+        let in_slots: Vec<f32> = self
+            .slots
+            .iter()
+            .flat_map(|&j| if j == FILLER { vec![0.0; dim] } else { centroids.row(j as usize).to_vec() })
+            .collect();
+        let half = |(row, &j): (&[f32], &u32)| if j == FILLER { f32::INFINITY } else { square(row) / 2.0 };
+        let half_squares: Vec<f32> = in_slots.chunks_exact(dim).zip(&self.slots).map(half).collect();
+        let step = Step {
+            centroids,
+            right: Packed::new(&in_slots, dim),
+            longest: centroids.values.chunks_exact(dim).map(square).fold(0.0, f32::max),
+            half_squares,
+            slots: &self.slots,
+            group: &self.group,
+            panels: self.panels,
+            moved: &self.moved,
+        };
+        let blocks = assignment.par_chunks_mut(BLOCK).zip(self.bounds.par_chunks_mut(BLOCK * self.moved.len()));
+        let inputs = self.features.values.par_chunks(BLOCK * dim).zip(self.squares.par_chunks(BLOCK));
+        blocks.zip(inputs).for_each(|((assignment, bounds), (rows, squares))| {
+            step.block(rows, squares, assignment, bounds);
+        });
+        let (_, assignment) = self.last.insert((centroids.clone(), assignment));
+        assignment
+    }
+}
+
+/// What all blocks of one assignment share.
+struct Step<'a> {
+    centroids: &'a Matrix,
+    right: Packed,
+    /// The greatest `|c|^2`.
+    longest: f32,
+    /// `|c|^2 / 2` by slot, infinite for those that only fill up.
+    half_squares: Vec<f32>,
+    slots: &'a [u32],
+    group: &'a [u32],
+    panels: usize,
+    moved: &'a [f32],
+}
+
+impl Step<'_> {
+    fn block(&self, rows: &[f32], squares: &[f32], assignment: &mut [u32], bounds: &mut [f32]) {
+        let dim = self.centroids.dim;
+        let n = assignment.len();
+        // The greatest error of a computed |x|^2 / 2 + |c|^2 / 2 - x . c.
+        let error: Vec<f32> = squares.iter().map(|x| (dim + 8) as f32 * f32::EPSILON * (x + self.longest)).collect();
+        let mut own = vec![f32::INFINITY; n];
+        for (i, row) in rows.chunks_exact(dim).enumerate() {
+            let cluster = assignment[i];
+            if cluster != FILLER {
+                own[i] = (distance_square(row, self.centroids.row(cluster as usize)) + 16.0 * error[i]).sqrt();
+                // The own group holds the own centroid: no bound can rule it out.
+                bounds[self.group[cluster as usize] as usize * BLOCK + i] = f32::NEG_INFINITY;
+            }
+        }
+        assignment.fill(FILLER);
+        let mut nearest = Nearest {
+            step: self,
+            // The score at that distance: the own centroid's is below it.
+            best: own.iter().zip(squares).map(|(u, x)| (u * u - x) / 2.0).collect(),
+            cluster: assignment,
+            lowest: vec![f32::INFINITY; n],
+        };
+        let mut list = vec![0u32; n];
+        let all = self.slots.len() / WIDTH;
+        for (g, (bounds, &moved)) in bounds.chunks_exact_mut(BLOCK).zip(self.moved).enumerate() {
+            let mut count = 0;
+            for (i, (bound, own)) in bounds.iter().zip(&own).enumerate() {
+                list[count] = i as u32;
+                count += usize::from(*bound - moved < *own);
+            }
+            let panels = g * self.panels..((g + 1) * self.panels).min(all);
+            products(rows, &list[..count], &self.right, panels, &mut nearest);
+            for &i in &list[..count] {
+                let i = i as usize;
+                let lowest = std::mem::replace(&mut nearest.lowest[i], f32::INFINITY);
+                bounds[i] = (squares[i] + 2.0 * (lowest - error[i])).max(0.0).sqrt() + moved;
+            }
+        }
+        // A row of NaN is near to nothing.
+        assignment.iter_mut().filter(|j| **j == FILLER).for_each(|j| *j = 0);
+    }
+}
+
+/// The running argmin of every row of a block, by score `|c|^2 / 2 - x . c`.
+struct Nearest<'a> {
+    step: &'a Step<'a>,
+    best: Vec<f32>,
+    cluster: &'a mut [u32],
+    /// The lowest score in the group at hand.
+    lowest: Vec<f32>,
+}
+
+impl Visit for Nearest<'_> {
+    #[inline(always)]
+    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let mut scores = [0.0; WIDTH];
+        for ((s, h), p) in scores.iter_mut().zip(&self.step.half_squares[first..first + WIDTH]).zip(products) {
+            *s = h - p;
+        }
+        let mut low = scores;
+        for half in [16, 8, 4, 2, 1] {
+            for l in 0..half {
+                low[l] = if low[l + half] < low[l] { low[l + half] } else { low[l] };
+            }
+        }
+        self.lowest[row] = if low[0] < self.lowest[row] { low[0] } else { self.lowest[row] };
+        if low[0] <= self.best[row] {
+            self.take(row, first, &scores);
+        }
+    }
+}
+
+impl Nearest<'_> {
+    #[cold]
+    #[inline(never)]
+    fn take(&mut self, row: usize, first: usize, scores: &[f32; WIDTH]) {
+        for (&score, &cluster) in scores.iter().zip(&self.step.slots[first..]) {
+            if score < self.best[row] || (score == self.best[row] && cluster < self.cluster[row]) {
+                (self.best[row], self.cluster[row]) = (score, cluster);
+            }
+        }
+    }
+}
+
+/// Orders `slots` so that neighbours stand together, in panels: cuts in half across the line between two far ends, and so on.
+fn neighbours_together(centroids: &Matrix, slots: &mut [u32]) {
+    if slots.len() <= WIDTH {
+        return;
+    }
+    let farthest = |from: u32| {
+        let far = |&j: &u32| distance_square(centroids.row(from as usize), centroids.row(j as usize));
+        slots.iter().copied().map(|j| (far(&j), j)).fold((-1.0, 0), |a, b| if b.0 > a.0 { b } else { a }).1
+    };
+    let (one, other) = (farthest(slots[0]), farthest(farthest(slots[0])));
+    let along = |j: u32| -> f32 {
+        let ends = centroids.row(one as usize).iter().zip(centroids.row(other as usize));
+        ends.zip(centroids.row(j as usize)).map(|((a, b), c)| (a - b) * c).sum()
+    };
+    let mut placed: Vec<(f32, u32)> = slots.iter().map(|&j| (along(j), j)).collect();
+    placed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    for (slot, (_, j)) in slots.iter_mut().zip(placed) {
+        *slot = j;
+    }
+    let (left, right) = slots.split_at_mut(slots.len().div_ceil(WIDTH) / 2 * WIDTH);
+    neighbours_together(centroids, left);
+    neighbours_together(centroids, right);
+}
+
+/// `|row|^2`.
+fn square(row: &[f32]) -> f32 {
+    row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() as f32
+}
+
+/// `|a - b|^2`, in sixteen fixed lanes.
+fn distance_square(a: &[f32], b: &[f32]) -> f32 {
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut lanes = [0.0f32; 16];
+            let (ca, cb) = (a.chunks_exact(16), b.chunks_exact(16));
+            let rest: f32 = ca.remainder().iter().zip(cb.remainder()).map(|(x, y)| (x - y) * (x - y)).sum();
+            for (x, y) in ca.zip(cb) {
+                for l in 0..16 {
+                    lanes[l] += (x[l] - y[l]) * (x[l] - y[l]);
+                }
+            }
+            lanes.iter().sum::<f32>() + rest
+        },
+    )
+}

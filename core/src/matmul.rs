@@ -1,0 +1,102 @@
+//! MatrixRef products of plain slices: a checked, single-threaded door to the `gemm` crate.
+//!
+//! One call is one work unit. Callers cut their work into units by its shape alone and run them in parallel, so results do
+//! not depend on the number of threads.
+
+/// A row-major matrix borrowed from a slice.
+#[derive(Clone, Copy)]
+pub struct MatrixRef<'a> {
+    values: &'a [f32],
+    rows: usize,
+    cols: usize,
+    transposed: bool,
+}
+
+impl<'a> MatrixRef<'a> {
+    /// `rows` x `cols`, row by row.
+    pub fn new(values: &'a [f32], rows: usize, cols: usize) -> Self {
+        assert_eq!(values.len(), rows * cols, "a {rows} x {cols} matrix needs as many values");
+        MatrixRef { values, rows, cols, transposed: false }
+    }
+
+    /// The transpose, without moving anything.
+    pub fn t(self) -> Self {
+        MatrixRef { rows: self.cols, cols: self.rows, transposed: !self.transposed, ..self }
+    }
+
+    /// Distance in memory between neighbours in a row, and between neighbours in a column.
+    fn strides(&self) -> (isize, isize) {
+        if self.transposed { (self.rows as isize, 1) } else { (1, self.cols as isize) }
+    }
+}
+
+/// `out = a b`, or `out += a b` when `add`; `out` is row-major.
+#[allow(unsafe_code)]
+pub fn matmul(a: MatrixRef, b: MatrixRef, out: &mut [f32], add: bool) {
+    assert_eq!(a.cols, b.rows, "inner dimensions differ");
+    assert_eq!(out.len(), a.rows * b.cols, "the output has another shape");
+    let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
+    // SAFETY: `MatrixRef::new` checked that each slice holds rows * cols values, the strides above stay within them, and
+    // `out` was checked against the product's shape just now; `out` is borrowed mutably, so it overlaps neither input.
+    unsafe {
+        gemm::gemm(
+            a.rows,
+            b.cols,
+            a.cols,
+            out.as_mut_ptr(),
+            1,
+            b.cols as isize,
+            add,
+            a.values.as_ptr(),
+            a_cs,
+            a_rs,
+            b.values.as_ptr(),
+            b_cs,
+            b_rs,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_match_plain_loops() {
+        let (m, n, k) = (5, 7, 11);
+        let a: Vec<f32> = (0..m * k).map(|i| (i % 13) as f32 - 6.0).collect();
+        let b: Vec<f32> = (0..k * n).map(|i| (i % 7) as f32 - 3.0).collect();
+        let mut expected = vec![1.0f32; m * n];
+        for i in 0..m {
+            for j in 0..n {
+                expected[i * n + j] += (0..k).map(|p| a[i * k + p] * b[p * n + j]).sum::<f32>();
+            }
+        }
+        let transposed = |x: &[f32], rows: usize, cols: usize| -> Vec<f32> {
+            (0..cols * rows).map(|i| x[(i % rows) * cols + i / rows]).collect()
+        };
+        let (at, bt) = (transposed(&a, m, k), transposed(&b, k, n));
+        for (left, right) in [
+            (MatrixRef::new(&a, m, k), MatrixRef::new(&b, k, n)),
+            (MatrixRef::new(&at, k, m).t(), MatrixRef::new(&b, k, n)),
+            (MatrixRef::new(&a, m, k), MatrixRef::new(&bt, n, k).t()),
+        ] {
+            let mut out = vec![1.0f32; m * n];
+            matmul(left, right, &mut out, true);
+            assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
+    fn empty_products_are_zero() {
+        let mut out = [3.0f32; 4];
+        matmul(MatrixRef::new(&[], 2, 0), MatrixRef::new(&[], 0, 2), &mut out, false);
+        assert_eq!(out, [0.0; 4]);
+    }
+}

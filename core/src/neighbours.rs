@@ -1,0 +1,391 @@
+//! Exact nearest neighbours by cosine, and the weighted vote among them (Wu et al. 2018).
+//!
+//! For unit rows the cosine is the dot product `s`. A query's class is the one with the largest sum of `exp(s / tau)` over its
+//! k nearest bank rows; the paper has k = 200, tau = 0.1. One search serves every `k` up to its own and every `tau`.
+//!
+//! Similarities are made tile by tile ([`crate::dots`]) and pass a threshold, the k-th best so far, on the spot: memory is
+//! 2k candidates a query of the block at hand, however large the bank. Of equal similarities the lower index comes first.
+//! Where the bank lies near a subspace, as embeddings of a trained network do, the tiles hold upper bounds from short
+//! stand-ins ([`crate::dots::short`]), and only candidates whose bound passes are computed in full.
+
+use rayon::prelude::*;
+
+use crate::dots::short::Basis;
+use crate::dots::{Packed, Visit, WIDTH, products};
+use crate::matrix::{Matrix, dot};
+
+/// Queries of a work unit.
+const BLOCK: usize = 240;
+
+/// The nearest bank rows of every query, nearest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Neighbours {
+    /// How many per query.
+    pub k: usize,
+    /// Bank rows, `k` per query.
+    pub index: Vec<u32>,
+    /// Their cosines.
+    pub similarity: Vec<f32>,
+}
+
+/// The `k` rows of `bank` nearest to every query, or as many as there are; rows of both have unit length. With
+/// `exclude_self`, query i never finds bank row i (leave-one-out). `tick` is told how many queries have been served.
+pub fn nearest(
+    queries: &Matrix,
+    bank: &Matrix,
+    k: usize,
+    exclude_self: bool,
+    tick: &(dyn Fn(usize) + Sync),
+) -> Neighbours {
+    let k = k.min(bank.rows.saturating_sub(usize::from(exclude_self)));
+    let mut neighbours = Neighbours { k, index: vec![0; queries.rows * k], similarity: vec![0.0; queries.rows * k] };
+    if neighbours.index.is_empty() {
+        tick(queries.rows);
+        return neighbours;
+    }
+    assert_eq!(queries.dim, bank.dim, "queries and bank of different dimensions");
+    // For a few queries, looking for a basis does not pay.
+    let basis = if queries.rows < BLOCK { None } else { Basis::new(bank) };
+    let short = basis.as_ref().map(|basis| (basis.shorten(queries), basis.shorten(bank)));
+    let (left, right) = short.as_ref().map_or((queries, bank), |(left, right)| (left, right));
+    let packed = Packed::new(&right.values, right.dim);
+    let length = |row: &[f32]| dot(row, row).sqrt();
+    let longest = bank.values.par_chunks(bank.dim).map(length).reduce(|| 0.0, f32::max);
+    let blocks = neighbours.index.par_chunks_mut(BLOCK * k).zip(neighbours.similarity.par_chunks_mut(BLOCK * k));
+    let rows = left.values.par_chunks(BLOCK * left.dim).zip(queries.values.par_chunks(BLOCK * queries.dim));
+    blocks.zip(rows).enumerate().for_each(|(b, ((index, similarity), (rows, queries)))| {
+        let served = index.len() / k;
+        let slack = |basis: &Basis| queries.chunks_exact(bank.dim).map(|q| basis.slack(length(q), longest)).collect();
+        let mut best = Best {
+            k,
+            bank: bank.rows,
+            own: exclude_self.then_some(b * BLOCK),
+            threshold: vec![f32::NAN; served],
+            keys: vec![Vec::with_capacity(2 * k + WIDTH); served],
+            bounds: basis.as_ref().map(|basis| Bounds { queries, bank, slack: slack(basis) }),
+        };
+        let all: Vec<u32> = (0..served as u32).collect();
+        products(rows, &all, &packed, 0..bank.rows.div_ceil(WIDTH), &mut best);
+        for (row, (index, similarity)) in index.chunks_mut(k).zip(similarity.chunks_mut(k)).enumerate() {
+            best.keys[row].sort_unstable_by(|a, b| b.cmp(a));
+            for ((key, i), s) in best.keys[row].iter().zip(index).zip(similarity) {
+                (*s, *i) = opened(*key);
+            }
+        }
+        tick(served);
+    });
+    neighbours
+}
+
+/// The best candidates of every query of a block.
+struct Best<'a> {
+    k: usize,
+    /// Rows of the bank; strips may run past it.
+    bank: usize,
+    /// With leave-one-out, the bank row of the block's first query.
+    own: Option<usize>,
+    /// What a similarity must exceed; NaN, which nothing fails to, until there are k candidates.
+    threshold: Vec<f32>,
+    keys: Vec<Vec<u64>>,
+    /// What it takes to compute candidates in full, when what arrives are bounds.
+    bounds: Option<Bounds<'a>>,
+}
+
+/// The rows behind their stand-ins.
+struct Bounds<'a> {
+    queries: &'a [f32],
+    bank: &'a Matrix,
+    /// How far a bound may lie below the similarity by rounding, for every query.
+    slack: Vec<f32>,
+}
+
+impl Bounds<'_> {
+    /// The similarity itself. The bank's rows of a panel are asked for by many queries in turn and stay in the cache.
+    #[inline(always)]
+    fn resolve(&self, row: usize, index: usize) -> f32 {
+        similarity(&self.queries[row * self.bank.dim..][..self.bank.dim], self.bank.row(index))
+    }
+}
+
+/// The dot product, in sixteen fixed lanes.
+#[inline(always)]
+fn similarity(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; 16];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    for (x, y) in a.iter().zip(b) {
+        for l in 0..16 {
+            lanes[l] += x[l] * y[l];
+        }
+    }
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(x, y)| x * y).sum();
+    lanes.iter().sum::<f32>() + rest
+}
+
+impl Visit for Best<'_> {
+    #[inline(always)]
+    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let threshold = self.threshold[row];
+        // Candidates arrive by ascending index, so one that equals the k-th best comes after it and may go.
+        let mut failed = true;
+        for p in products {
+            failed &= *p <= threshold;
+        }
+        if !failed {
+            self.take(row, first, products);
+        }
+    }
+}
+
+impl Best<'_> {
+    #[inline(always)]
+    fn take(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let threshold = self.threshold[row];
+        let own = self.own.map_or(usize::MAX, |start| start + row);
+        let mut failed = 0u32;
+        for (l, p) in products.iter().enumerate() {
+            failed |= u32::from(*p <= threshold) << l;
+        }
+        let mut passed = !failed;
+        let keys = &mut self.keys[row];
+        while passed != 0 {
+            let l = passed.trailing_zeros() as usize;
+            passed &= passed - 1;
+            if first + l < self.bank && first + l != own {
+                let s = match &self.bounds {
+                    Some(bounds) => bounds.resolve(row, first + l),
+                    None => products[l % WIDTH],
+                };
+                keys.push(sealed(s, (first + l) as u32));
+            }
+        }
+        if keys.len() >= 2 * self.k {
+            self.cut(row);
+        }
+    }
+
+    /// Keeps the k best of a query.
+    #[cold]
+    #[inline(never)]
+    fn cut(&mut self, row: usize) {
+        let keys = &mut self.keys[row];
+        let (_, kth, _) = keys.select_nth_unstable_by(self.k - 1, |a, b| b.cmp(a));
+        self.threshold[row] = opened(*kth).0 - self.bounds.as_ref().map_or(0.0, |b| b.slack[row]);
+        keys.truncate(self.k);
+    }
+}
+
+/// Similarity and index as one number: the greater, the nearer, and of equal similarities the lower index is the greater.
+fn sealed(similarity: f32, index: u32) -> u64 {
+    // Adding zero makes one zero of two. Flipping sign or all bits makes the order of the bits that of the numbers.
+    let bits = (similarity + 0.0).to_bits();
+    let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+    u64::from(ordered) << 32 | u64::from(!index)
+}
+
+fn opened(key: u64) -> (f32, u32) {
+    let ordered = (key >> 32) as u32;
+    let bits = if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered };
+    (f32::from_bits(bits), !(key as u32))
+}
+
+/// The class with the largest sum of `exp(s / tau)` over the `k` nearest neighbours, for every query; ties go to the lowest
+/// class. `labels` are those of the bank, below `classes`.
+pub fn vote(neighbours: &Neighbours, labels: &[u32], classes: usize, k: usize, tau: f32) -> Vec<u32> {
+    let k = k.min(neighbours.k);
+    if k == 0 {
+        return vec![0; neighbours.index.len().checked_div(neighbours.k).unwrap_or(0)];
+    }
+    let queries = neighbours.index.par_chunks(neighbours.k).zip(neighbours.similarity.par_chunks(neighbours.k));
+    let winner = |sums: &mut Vec<f64>, (index, similarity): (&[u32], &[f32])| {
+        sums.fill(0.0);
+        for (&i, &s) in index[..k].iter().zip(similarity) {
+            // Relative to the nearest, so that a small tau does not overflow.
+            sums[labels[i as usize] as usize] += (f64::from(s - similarity[0]) / f64::from(tau)).exp();
+        }
+        (1..classes).fold(0, |best, c| if sums[c] > sums[best] { c } else { best }) as u32
+    };
+    queries.map_init(|| vec![0.0; classes], winner).collect()
+}
+
+/// Percentage of `predicted` that equals `truth`; 0 of nothing.
+pub fn accuracy(predicted: &[u32], truth: &[u32]) -> f64 {
+    assert_eq!(predicted.len(), truth.len(), "one prediction per label");
+    let right = predicted.iter().zip(truth).filter(|(p, t)| p == t).count();
+    100.0 * right as f64 / predicted.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::rng::{Key, Purpose};
+
+    fn unit_rows(rows: usize, dim: usize, seed: u64) -> Matrix {
+        let mut rng = Key { purpose: Purpose::Synthetic, seed, round: 0, epoch: 0 }.stream(0, 0);
+        Matrix::new(dim, (0..rows * dim).map(|_| rng.normal()).collect()).normalised()
+    }
+
+    /// Every similarity in double precision, all sorted.
+    fn twin(queries: &Matrix, bank: &Matrix, k: usize, exclude_self: bool) -> Vec<Vec<(f64, usize)>> {
+        let one = |q: usize| {
+            let cosine = |j: usize| -> f64 {
+                queries.row(q).iter().zip(bank.row(j)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+            };
+            let mut all: Vec<(f64, usize)> =
+                (0..bank.rows).filter(|j| !exclude_self || *j != q).map(|j| (cosine(j), j)).collect();
+            all.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            all.truncate(k);
+            all
+        };
+        (0..queries.rows).map(one).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn matches_the_slow_twin(
+            q in 0usize..230, n in 1usize..300, dim in 1usize..40, k in 1usize..40, seed in 0u64..99, alone: bool,
+        ) {
+            let bank = unit_rows(n, dim, seed);
+            let queries = if alone { bank.clone() } else { unit_rows(q, dim, seed + 1000) };
+            let found = nearest(&queries, &bank, k, alone, &|_| ());
+            prop_assert_eq!(found.k, k.min(n - usize::from(alone)));
+            for (i, slow) in twin(&queries, &bank, found.k, alone).into_iter().enumerate() {
+                for (r, (s, _)) in slow.into_iter().enumerate() {
+                    let (at, index) = (i * found.k + r, found.index[i * found.k + r] as usize);
+                    prop_assert!((f64::from(found.similarity[at]) - s).abs() < 1e-5);
+                    prop_assert!(!alone || index != i);
+                    // A near-tie may swap places; the row found must be as near as the one expected.
+                    let own: f64 =
+                        queries.row(i).iter().zip(bank.row(index)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                    prop_assert!((own - s).abs() < 1e-5);
+                }
+                let mut once = found.index[i * found.k..(i + 1) * found.k].to_vec();
+                once.sort_unstable();
+                once.dedup();
+                prop_assert_eq!(once.len(), found.k);
+            }
+        }
+
+        #[test]
+        fn keys_keep_order_and_content(a in -1.0f32..1.0, b in -1.0f32..1.0, i: u32, j: u32) {
+            prop_assert_eq!(opened(sealed(a, i)), (a, i));
+            let nearer = a > b || (a == b && i < j);
+            prop_assert_eq!(sealed(a, i) > sealed(b, j), nearer);
+        }
+    }
+
+    /// Rows near a subspace, where bounds leave most of the work out.
+    #[test]
+    fn short_stand_ins_change_nothing() {
+        let (n, dim, k) = (2500, 40, 30);
+        let plane = unit_rows(5, dim, 1);
+        let near = |rows: usize, seed: u64| {
+            let (along, off) = (unit_rows(rows, 5, seed), unit_rows(rows, dim, seed + 1));
+            let value = |i: usize, d: usize| {
+                let sum: f32 = (0..5).map(|r| along.row(i)[r] * plane.row(r)[d]).sum();
+                sum + 0.1 * off.row(i)[d]
+            };
+            Matrix::new(dim, (0..rows * dim).map(|x| value(x / dim, x % dim)).collect()).normalised()
+        };
+        let mut bank = near(n, 10);
+        // Equal rows, far apart in the bank.
+        let first = bank.row(0).to_vec();
+        (0..n).step_by(31).for_each(|i| bank.values[i * dim..(i + 1) * dim].copy_from_slice(&first));
+        assert!(Basis::new(&bank).is_some());
+        for (queries, alone) in [(near(300, 20), false), (bank.clone(), true)] {
+            let found = nearest(&queries, &bank, k, alone, &|_| ());
+            for (i, slow) in twin(&queries, &bank, k, alone).into_iter().enumerate() {
+                let found = &found.index[i * k..(i + 1) * k];
+                let far = |j: usize| queries.row(i).iter().zip(bank.row(j)).map(|(a, b)| f64::from(*a) * f64::from(*b));
+                for (r, (s, _)) in slow.into_iter().enumerate() {
+                    assert!((far(found[r] as usize).sum::<f64>() - s).abs() < 1e-6, "query {i}, neighbour {r}");
+                }
+            }
+        }
+        // All copies are as near: the first of them are found, in order.
+        let found = nearest(&Matrix::new(dim, first.repeat(BLOCK)), &bank, k, false, &|_| ());
+        assert_eq!(found.index[..k], (0..k as u32).map(|i| i * 31).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn ties_go_to_the_lower_index() {
+        // Rows 0, 3, 6, ... are equal; so are the others.
+        let bank = Matrix::new(2, [1.0, 0.0, 0.0, 1.0, 0.0, 1.0].repeat(40));
+        let found = nearest(&Matrix::new(2, vec![1.0, 0.0]), &bank, 5, false, &|_| ());
+        assert_eq!(found.index, [0, 3, 6, 9, 12]);
+        let found = nearest(&Matrix::new(2, vec![-1.0, 0.0]), &bank, 3, false, &|_| ());
+        assert_eq!(found.index, [1, 2, 4]);
+        assert_eq!(sealed(-0.0, 3), sealed(0.0, 3));
+    }
+
+    #[test]
+    fn threads_do_not_change_a_bit_and_every_query_is_told() {
+        let (queries, bank) = (unit_rows(500, 20, 1), unit_rows(700, 20, 2));
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let told = std::sync::atomic::AtomicUsize::new(0);
+            let tick = |n: usize| {
+                told.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
+            };
+            let found = pool.install(|| nearest(&queries, &bank, 30, false, &tick));
+            assert_eq!(told.into_inner(), 500);
+            found
+        };
+        let one = with(1);
+        assert_eq!(one, with(2));
+        assert_eq!(one, with(3));
+    }
+
+    #[test]
+    fn identical_rows() {
+        let bank = Matrix::new(2, [0.6, 0.8].repeat(100));
+        let found = nearest(&bank, &bank, 3, true, &|_| ());
+        assert_eq!(&found.index[..6], [1, 2, 3, 0, 2, 3]);
+    }
+
+    #[test]
+    fn empty_and_single() {
+        let (none, one) = (Matrix::default(), Matrix::new(2, vec![0.6, 0.8]));
+        assert_eq!(nearest(&none, &one, 5, false, &|_| ()).index, [0u32; 0]);
+        assert_eq!(nearest(&one, &none, 5, false, &|_| ()).k, 0);
+        assert_eq!(nearest(&one, &one, 5, true, &|_| ()).k, 0);
+        assert_eq!(nearest(&one, &one, 5, false, &|_| ()).index, [0]);
+        assert_eq!(vote(&nearest(&one, &one, 5, true, &|_| ()), &[0], 1, 5, 0.1), [0u32; 0]);
+    }
+
+    #[test]
+    fn rows_that_are_not_numbers_do_no_harm() {
+        let mut bank = unit_rows(100, 3, 0);
+        bank.values[6..12].fill(f32::NAN);
+        let found = nearest(&bank, &bank, 10, true, &|_| ());
+        assert!(found.index.iter().all(|i| *i < 100));
+    }
+
+    /// Weights for k = 3, tau = .1: class 0 exp(9), class 1 exp(8.5) + exp(8.4) = .6065 + .5488 of it. So 0 wins alone, 1
+    /// wins with all three; with tau = .01 the nearest outweighs both.
+    #[test]
+    fn the_vote_weighs_by_similarity() {
+        let neighbours = Neighbours { k: 3, index: vec![2, 0, 1], similarity: vec![0.9, 0.85, 0.84] };
+        let labels = [1, 1, 0];
+        assert_eq!(vote(&neighbours, &labels, 2, 1, 0.1), [0]);
+        assert_eq!(vote(&neighbours, &labels, 2, 2, 0.1), [0]);
+        assert_eq!(vote(&neighbours, &labels, 2, 3, 0.1), [1]);
+        assert_eq!(vote(&neighbours, &labels, 2, 200, 0.01), [0]);
+        assert_eq!(vote(&neighbours, &labels, 2, 3, 1e-6), [0]);
+    }
+
+    #[test]
+    fn a_tied_vote_goes_to_the_lowest_class() {
+        let neighbours = Neighbours { k: 2, index: vec![0, 1], similarity: vec![0.5, 0.5] };
+        assert_eq!(vote(&neighbours, &[2, 1], 3, 2, 0.1), [1]);
+    }
+
+    #[test]
+    fn accuracy_is_a_percentage() {
+        assert_eq!(accuracy(&[1, 2, 3, 4], &[1, 2, 0, 4]), 75.0);
+        assert_eq!(accuracy(&[], &[]), 0.0);
+    }
+}

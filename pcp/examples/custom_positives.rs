@@ -1,0 +1,78 @@
+//! A system of your own: what counts as the same thing is up to you. Here, images of one folder are positives of each other (bursts
+//! of a camera, frames of a film), and everything else is as in PCP: bank, loss, checkpoints, probes.
+//!
+//! `cargo run --release --example custom_positives -- PHOTOS runs/bursts`
+
+#![allow(clippy::print_stdout)]
+
+use pcp::config::{Config, Layer, preset};
+use pcp::data;
+use pcp::method::{At, Memory, Method, Past, Plan, Supervision};
+use pcp::observe::Silent;
+use pcp::run::{About, RunFolder};
+use pcp::train::{Setup, setup, train};
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Result};
+use pcp_core::matrix::Matrix;
+use pcp_core::purify::{Positives, Purified, Status};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Images of a folder belong together.
+struct Bursts;
+
+impl Method for Bursts {
+    fn describe(&self, _plan: &Plan) -> String {
+        "images of a folder belong together".into()
+    }
+
+    fn supervise(
+        &self,
+        plan: &Plan,
+        _at: At,
+        _features: &Matrix,
+        _memory: &Memory,
+        _past: Past,
+        _on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Supervision> {
+        let mut folders: BTreeMap<Option<&Path>, Vec<u32>> = BTreeMap::new();
+        for (row, name) in plan.dataset.train.images.names().iter().enumerate() {
+            folders.entry(Path::new(name).parent()).or_default().push(row as u32);
+        }
+        let (n, clusters) = (plan.samples(), folders.len());
+        let mut labels = vec![0; n];
+        for (label, rows) in folders.values().enumerate() {
+            rows.iter().for_each(|row| labels[*row as usize] = label as u32);
+        }
+        let positives = Positives::from_sets(n, folders.into_values().filter(|rows| rows.len() > 1));
+        let purified =
+            Purified { positives, status: vec![Status::Kept; n], distance: vec![0.0; n], vote: vec![f32::NAN; n] };
+        Ok(Supervision { clusters, labels: Some(labels), purified: Some(purified), ..Supervision::default() })
+    }
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [photos, out] = arguments.as_slice() else {
+        return Err(Error::usage("two arguments are needed", "a folder of folders, and a folder for the run"));
+    };
+    let config = Config::from_layers(&[
+        preset("folder")?,
+        Layer::flag("photos", "data.source", photos.as_str()),
+        Layer::flag("epochs", "train.epochs", 20),
+        Layer::flag("width", "network.width", 16),
+    ])?;
+    let dataset = data::load(&setup::load_request(&config)?, &|_, _| ())?;
+    let config = setup::resolve(config, &dataset)?;
+    let about = About { data: dataset.name.clone(), fingerprint: dataset.fingerprint(), ..About::default() };
+    let run = RunFolder::begin(Path::new(out), false, &config, &about, &dataset)?;
+    let mut setup = Setup::new(config, dataset, run, about, Cancel::default(), Arc::new(Silent::default()))?;
+    setup.method = &Bursts;
+    let result = train(&setup, setup.begin()?)?;
+    match result.knn_last {
+        Some(knn) => println!("kNN {knn:.1} %"),
+        None => println!("done: {out}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! Images in memory, as bytes in height, width, channel order.
+//!
+//! A training [`Sample`] has no label: [`Labels`] are a type of their own, and only evaluation takes them.
+
+pub mod augment;
+pub mod bundled;
+mod check;
+pub mod cifar;
+pub mod decode;
+pub mod derive;
+#[cfg(feature = "fetch")]
+pub mod fetch;
+pub mod folder;
+pub mod idx;
+mod images;
+pub mod loader;
+mod origin;
+pub mod resize;
+mod room;
+#[cfg(test)]
+mod tests;
+pub mod voc;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::config::Cache;
+use images::Sums;
+use pcp_core::error::{Error, Result, listed, nearest};
+pub use pcp_core::labels::Labels;
+
+pub use check::{Check, ClassCount, Size, check};
+pub use images::{Images, Sample};
+pub use origin::{FileStamp, Stamp};
+pub use room::free_memory;
+
+/// An RGB image, `height * width * 3` bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Pixels per row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Red, green, blue, pixel by pixel, row by row.
+    pub pixels: Vec<u8>,
+}
+
+/// Images that belong together, with their labels where there are any.
+#[derive(Clone, Debug, Default)]
+pub struct Split {
+    /// The pictures.
+    pub images: Images,
+    /// Their classes, aligned with the images.
+    pub labels: Option<Labels>,
+}
+
+/// A file that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadFile {
+    /// Its id: the place it holds in the listing.
+    pub id: u64,
+    /// Its name, relative to the data set.
+    pub name: String,
+    /// Why it could not be used.
+    pub reason: String,
+}
+
+/// A data set: images to train on, perhaps images to test on, and what could not be read.
+#[derive(Clone, Debug, Default)]
+pub struct Dataset {
+    /// A short name for run folders and tables.
+    pub name: String,
+    /// Images to learn from.
+    pub train: Split,
+    /// Images to test on; without them, evaluation leaves each training image out in turn.
+    pub test: Option<Split>,
+    /// Files that were skipped.
+    pub bad: Vec<BadFile>,
+    /// How many files were left aside: names that are not those of images, and images outside the folders of the splits.
+    pub ignored: usize,
+    /// What every file looked like when it was read, broken ones included; nothing for the bundled images.
+    pub stamps: Vec<FileStamp>,
+}
+
+/// The smallest standard deviation [`Dataset::mean_std`] gives: one grey level, so that constant images can be divided by it.
+pub const SMALLEST_STD: f32 = 1.0 / 255.0;
+
+impl Dataset {
+    /// Mean and standard deviation of each channel over all training pixels, in `0..1`.
+    ///
+    /// The sums are integers, hence exact: no order of the threads can change a bit.
+    pub fn mean_std(&self) -> ([f32; 3], [f32; 3]) {
+        let Sums { pixels: n, sum, squares } = self.train.images.sums();
+        let n = n.max(1);
+        let mean = sum.map(|s| (s as f64 / n as f64 / 255.0) as f32);
+        let std = [0, 1, 2].map(|c| {
+            // n^2 times the variance, without the cancellation that floating point would bring.
+            let spread = u128::from(n) * u128::from(squares[c]) - u128::from(sum[c]).pow(2);
+            (((spread as f64).sqrt() / n as f64 / 255.0) as f32).max(SMALLEST_STD)
+        });
+        (mean, std)
+    }
+
+    /// Sixteen hexadecimal digits that change with any name, id, dimension, pixel or label of the data set.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        for split in [Some(&self.train), self.test.as_ref()] {
+            let Some(split) = split else {
+                hash.update([0]);
+                continue;
+            };
+            hash.update([1]);
+            hash.update((split.images.len() as u64).to_le_bytes());
+            // Every image is hashed for itself, so that they can be hashed at the same time.
+            split.images.digests().iter().for_each(|digest| hash.update(digest));
+            let Some(labels) = &split.labels else {
+                hash.update([0]);
+                continue;
+            };
+            hash.update([1]);
+            hash.update((labels.classes.len() as u64).to_le_bytes());
+            labels.classes.iter().for_each(|class| update_text(&mut hash, class));
+            labels.of.iter().for_each(|class| hash.update(class.to_le_bytes()));
+        }
+        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Fails when there is nothing to learn from, and, when `strict`, when anything could not be read.
+    fn usable(self, source: &Source, strict: bool) -> Result<Self> {
+        if strict && !self.bad.is_empty() {
+            let some = self.bad.iter().take(3).map(|bad| format!("{} ({})", bad.name, bad.reason));
+            let more = if self.bad.len() > 3 { ", ..." } else { "" };
+            return Err(Error::data(
+                format!("{} of the files in {source} cannot be read: {}{more}", self.bad.len(), listed(some)),
+                "`pcp data check` lists them all: mend or remove them, or leave out --strict to pass over them",
+            ));
+        }
+        match (self.train.images.len(), self.bad.first()) {
+            (0, Some(bad)) => Err(Error::data(
+                format!("none of the training images in {source} can be read; {}: {}", bad.name, bad.reason),
+                format!("{} images can be read: convert the files, or get them again", decode::FORMATS),
+            )),
+            (0, None) => Err(no_images(&source.to_string(), self.ignored)),
+            (1, _) => Err(Error::data(
+                format!("{source} needs at least two training images, and only one can be read"),
+                "add images (`pcp data check` lists the files that cannot be read), or raise --limit",
+            )),
+            _ => Ok(self),
+        }
+    }
+}
+
+/// Hashes `text` after its length, so that two texts never run into each other.
+fn update_text(hash: &mut Sha256, text: &str) {
+    hash.update((text.len() as u64).to_le_bytes());
+    hash.update(text);
+}
+
+/// The error for a place without images.
+fn no_images(place: &str, ignored: usize) -> Error {
+    let others = if ignored > 0 { format!(" (files of other kinds: {ignored})") } else { String::new() };
+    Error::data(
+        format!("no images in {place}{others}"),
+        format!(
+            "images are looked for at any depth, by the names {}",
+            listed(folder::EXTENSIONS.map(|e| format!("*.{e}")))
+        ),
+    )
+}
+
+/// Where images come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The photographs inside the binary.
+    Bundled,
+    /// The CIFAR-10 binary release.
+    Cifar10,
+    /// The CIFAR-100 binary release, with its fine labels.
+    Cifar100,
+    /// A folder of images.
+    Folder(PathBuf),
+    /// A folder of idx files, as of the MNIST family, or the one file of images to learn from.
+    Idx(PathBuf),
+}
+
+impl Source {
+    /// The data sets that have a name.
+    pub const NAMES: [&str; 3] = ["bundled", "cifar10", "cifar100"];
+
+    /// A data set's name, or else a path (a folder that is called like a data set is written `./bundled`).
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "bundled" => Ok(Source::Bundled),
+            "cifar10" => Ok(Source::Cifar10),
+            "cifar100" => Ok(Source::Cifar100),
+            path if !path.is_empty() && idx::is_source(Path::new(path)) => Ok(Source::Idx(path.into())),
+            path if !path.is_empty() && Path::new(path).exists() => Ok(Source::Folder(path.into())),
+            unknown => {
+                let known = nearest(&unknown.to_lowercase(), Self::NAMES);
+                let hint = known.map_or_else(|| "check the path".into(), |name| format!("did you mean {name}?"));
+                Err(Error::usage(
+                    format!("there is no folder and no data set called '{unknown}'"),
+                    format!("{hint} (known data sets: {}; anything else is a folder of images)", listed(Self::NAMES)),
+                ))
+            }
+        }
+    }
+
+    /// Refuses a place of the CIFAR files, where one is given, for anything else.
+    pub fn check_dir(&self, given: bool) -> Result<()> {
+        if given && !matches!(self, Source::Cifar10 | Source::Cifar100) {
+            return Err(Error::usage("--data-dir is for cifar10 and cifar100", format!("leave it out for {self}")));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Bundled => f.write_str("bundled"),
+            Source::Cifar10 => f.write_str("cifar10"),
+            Source::Cifar100 => f.write_str("cifar100"),
+            Source::Folder(path) | Source::Idx(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// What to load, and how.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Where the images come from.
+    pub source: Source,
+    /// The folder that holds the CIFAR releases.
+    pub data_dir: Option<PathBuf>,
+    /// How many training images to take: for CIFAR the first records; for folders (and the bundled images) the first
+    /// image of every class folder, then the second of each, and so on, so that no class is left out. They are counted
+    /// before they are read, so an unreadable file does not let another one in.
+    pub limit: Option<usize>,
+    /// Short side to which larger photographs are shrunk as they are read; `None` keeps them. CIFAR and idx stay as they are.
+    pub stored_side: Option<usize>,
+    /// Whether labels are kept where the data has them.
+    pub labels: bool,
+    /// Whether decoded images stay in memory; no bit depends on it.
+    pub cache: Cache,
+    /// Whether a file that cannot be read is an error.
+    pub strict: bool,
+}
+
+impl Load {
+    /// All of `source`, as it is, with labels.
+    pub fn new(source: Source) -> Self {
+        Load { source, data_dir: None, limit: None, stored_side: None, labels: true, cache: Cache::Auto, strict: false }
+    }
+
+    fn validate(&self) -> Result<()> {
+        if let Some(limit @ 0..2) = self.limit {
+            return Err(Error::usage(
+                format!("a limit of {limit} leaves too little to learn from"),
+                "give --limit at least 2 images, or leave it out to take them all",
+            ));
+        }
+        if self.stored_side == Some(0) {
+            return Err(Error::usage("images cannot be stored with 0 pixels", "give a side of at least 1 pixel"));
+        }
+        Ok(())
+    }
+}
+
+/// Told how far reading is, as (images done, images in all); called from several threads, in no certain order.
+pub type Tick<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
+/// Reads a data set. Files that cannot be read are in [`Dataset::bad`]; fewer than two training images are an error.
+pub fn load(load: &Load, tick: Tick) -> Result<Dataset> {
+    load.validate()?;
+    let dataset = match &load.source {
+        Source::Bundled => bundled::plan(load)?.read(load, tick),
+        Source::Cifar10 => cifar::CIFAR10.read(load, tick)?,
+        Source::Cifar100 => cifar::CIFAR100.read(load, tick)?,
+        Source::Folder(path) => folder::plan(path, load)?.read(load, tick),
+        Source::Idx(path) => idx::read(path, load, tick)?,
+    };
+    dataset.usable(&load.source, load.strict)
+}

@@ -1,0 +1,384 @@
+//! Downloads of data sets: fetched to a file beside its place, continued where it was left, verified, and unpacked with care.
+//!
+//! The archive's checksum is known here, so that neither the server nor the way to it need be trusted: what does not match
+//! is thrown away, and nothing is unpacked before it matches.
+
+mod unpack;
+
+pub use unpack::{unpack, walk};
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use md5::{Digest, Md5};
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+use super::cifar::{CIFAR10, CIFAR100};
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Result, listed, nearest};
+use pcp_core::io::atomic::make_folder;
+use pcp_core::io::tensors::hex;
+
+/// An archive of a data set, and what comes out of it.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    /// Name of the data set, for people.
+    pub title: &'static str,
+    /// Where it is.
+    pub url: String,
+    /// The page that offers it.
+    pub page: &'static str,
+    /// Its file name.
+    pub file: &'static str,
+    /// Its MD5, in hexadecimal digits.
+    pub md5: String,
+    /// The folder it unpacks to.
+    pub folder: &'static str,
+    /// The files that are needed of it, and their sizes.
+    pub needed: Vec<(String, u64)>,
+}
+
+/// How long to wait for a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a connection, and for the next bytes.
+    pub wait: Duration,
+    /// Attempts that bring nothing new before giving up.
+    pub attempts: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience { wait: Duration::from_secs(30), attempts: 4 }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything was there.
+    AlreadyThere,
+    /// The archive was there, and was unpacked.
+    Unpacked,
+    /// It was downloaded and unpacked.
+    Fetched,
+}
+
+/// Told how many bytes are there, and of how many where that is known.
+pub type Tick<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);
+
+/// The most bytes of an archive that are taken.
+const MOST: u64 = 4 << 30;
+
+impl Archive {
+    /// The archive of the data set called `name`.
+    pub fn named(name: &str) -> Result<Archive> {
+        match name {
+            "cifar10" => Ok(CIFAR10.archive()),
+            "cifar100" => Ok(CIFAR100.archive()),
+            unknown => {
+                let known = ["cifar10", "cifar100"];
+                let guess = nearest(unknown, known).map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+                Err(Error::usage(
+                    format!("there is no data set called '{unknown}' to fetch"),
+                    format!("{guess}there are {}", listed(known)),
+                ))
+            }
+        }
+    }
+
+    /// Whether everything that is needed lies in `data_dir`.
+    pub fn is_there(&self, data_dir: &Path) -> bool {
+        let folder = data_dir.join(self.folder);
+        self.needed.iter().all(|(name, size)| fs::metadata(folder.join(name)).is_ok_and(|about| about.len() == *size))
+    }
+
+    /// What to do without a network.
+    fn by_hand(&self, data_dir: &Path) -> String {
+        format!(
+            "get {} from {} in another way, put it into {}, and run the command again: it then unpacks it",
+            self.file,
+            self.page,
+            data_dir.display()
+        )
+    }
+
+    /// Brings the data set into `data_dir`. What was downloaded of it stays, also when this fails or is stopped.
+    pub fn fetch(&self, data_dir: &Path, patience: Patience, stop: &Cancel, tick: Tick) -> Result<Outcome> {
+        if self.is_there(data_dir) {
+            return Ok(Outcome::AlreadyThere);
+        }
+        make_folder(data_dir)?;
+        let whole = data_dir.join(self.file);
+        let brought = whole.exists();
+        if brought {
+            let found = md5_of(&whole, stop)?;
+            if found != self.md5 {
+                return Err(Error::data(
+                    format!("{} is damaged: its MD5 is {found}, not {}", whole.display(), self.md5),
+                    "remove the file, then run the command again",
+                ));
+            }
+        } else {
+            self.download(&whole, patience, stop, tick)?;
+        }
+        self.unpack_into(&whole, data_dir, stop)?;
+        if !brought {
+            fs::remove_file(&whole).map_err(|e| Error::io("remove", &whole, &e))?;
+        }
+        Ok(if brought { Outcome::Unpacked } else { Outcome::Fetched })
+    }
+
+    /// Downloads the archive to `whole`, by way of a part that a later attempt goes on with.
+    fn download(&self, whole: &Path, patience: Patience, stop: &Cancel, tick: Tick) -> Result<()> {
+        let part = part_of(whole);
+        let agent = agent(&self.url, patience)?;
+        let data_dir = whole.parent().unwrap_or(Path::new("."));
+        // A part may be of something else: then it is worth one attempt from the beginning.
+        for continued in [true, false] {
+            let begun = size(&part) > 0;
+            if !begun || md5_of(&part, stop)? != self.md5 {
+                self.attempts(&agent, &part, data_dir, patience, stop, tick)?;
+            }
+            let found = md5_of(&part, stop)?;
+            if found == self.md5 {
+                return fs::rename(&part, whole).map_err(|e| Error::io("write", whole, &e));
+            }
+            fs::remove_file(&part).map_err(|e| Error::io("remove", &part, &e))?;
+            if !(begun && continued) {
+                return Err(Error::data(
+                    format!("what {} sent is not {}: its MD5 is {found}, not {}", self.url, self.file, self.md5),
+                    format!("try again later, or {}", self.by_hand(data_dir)),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Attempts until the part is complete, or several in a row have brought nothing.
+    fn attempts(
+        &self,
+        agent: &Agent,
+        part: &Path,
+        data_dir: &Path,
+        patience: Patience,
+        stop: &Cancel,
+        tick: Tick,
+    ) -> Result<()> {
+        let mut left = patience.attempts;
+        loop {
+            let before = size(part);
+            let broken = match self.attempt(agent, part, stop, tick)? {
+                Attempt::Complete => return Ok(()),
+                Attempt::Broken(why) => why,
+            };
+            left = if size(part) > before { patience.attempts } else { left.saturating_sub(1) };
+            if left == 0 {
+                let so_far = match size(part) {
+                    0 => String::new(),
+                    n => format!("; {n} bytes are kept, and the next attempt goes on from there"),
+                };
+                return Err(Error::file(
+                    format!("cannot fetch {}: {broken}{so_far}", self.url),
+                    format!("check the network; or {}", self.by_hand(data_dir)),
+                ));
+            }
+        }
+    }
+
+    /// Asks for what the part lacks, and appends what comes.
+    fn attempt(&self, agent: &Agent, part: &Path, stop: &Cancel, tick: Tick) -> Result<Attempt> {
+        stop.check()?;
+        let have = size(part);
+        let mut request = agent.get(&self.url);
+        if have > 0 {
+            request = request.header("Range", format!("bytes={have}-"));
+        }
+        let answer = match request.call() {
+            Ok(answer) => answer,
+            // Everything else may pass: a lost connection, a server that does not answer, a name that is not found.
+            Err(error) => return Ok(Attempt::Broken(plain(&error))),
+        };
+        let status = answer.status().as_u16();
+        let from = match status {
+            200 => 0,
+            206 if starts_at(&answer) == Some(have) => have,
+            // What is asked for is not there: the part is of something else.
+            206 | 416 => {
+                cut(part, 0)?;
+                return Ok(Attempt::Broken("the server has not the rest of what was begun".into()));
+            }
+            408 | 429 | 500.. => return Ok(Attempt::Broken(format!("the server answers {status}"))),
+            _ => {
+                let data_dir = part.parent().unwrap_or(Path::new("."));
+                return Err(Error::file(
+                    format!("cannot fetch {}: the server answers {status}", self.url),
+                    format!("check the address; or {}", self.by_hand(data_dir)),
+                ));
+            }
+        };
+        cut(part, from)?;
+        let length = answer.headers().get("content-length").and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
+        let total = length.map(|n| n.saturating_add(from));
+        let cannot = |e: std::io::Error| Error::io("write", part, &e);
+        let mut out = OpenOptions::new().append(true).create(true).open(part).map_err(cannot)?;
+        let mut body = answer.into_body().into_with_config().limit(MOST).reader();
+        let (mut done, mut buffer) = (from, vec![0; 1 << 16]);
+        loop {
+            stop.check()?;
+            match body.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => {
+                    out.write_all(&buffer[..n]).map_err(cannot)?;
+                    done += n as u64;
+                    tick(done, total);
+                }
+                Err(e) => return Ok(Attempt::Broken(format!("the connection broke after {done} bytes: {e}"))),
+            }
+        }
+        out.sync_all().map_err(cannot)?;
+        match total {
+            Some(total) if done < total => {
+                Ok(Attempt::Broken(format!("the server stopped at {done} of {total} bytes")))
+            }
+            _ => Ok(Attempt::Complete),
+        }
+    }
+
+    /// Unpacks the archive, which matches its checksum, and sees that nothing is missing.
+    fn unpack_into(&self, whole: &Path, data_dir: &Path, stop: &Cancel) -> Result<()> {
+        let file = File::open(whole).map_err(|e| Error::io("read", whole, &e))?;
+        unpack(file, self.folder, &data_dir.join(self.folder), stop)
+            .map_err(|e| Error { message: format!("{}: {}", whole.display(), e.message), ..e })?;
+        if self.is_there(data_dir) {
+            return Ok(());
+        }
+        let needed = listed(self.needed.iter().map(|(name, _)| name));
+        Err(Error::data(
+            format!("{} does not hold all of {needed} in {}", whole.display(), self.folder),
+            "remove the file, then run the command again",
+        ))
+    }
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Complete,
+    Broken(String),
+}
+
+/// Where the part of `whole` is.
+fn part_of(whole: &Path) -> PathBuf {
+    let mut name = whole.file_name().unwrap_or_default().to_os_string();
+    name.push(".part");
+    whole.with_file_name(name)
+}
+
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |about| about.len())
+}
+
+/// Cuts the file at `path`, where there is one, to `length` bytes.
+fn cut(path: &Path, length: u64) -> Result<()> {
+    if size(path) == length {
+        return Ok(());
+    }
+    let file = OpenOptions::new().write(true).open(path);
+    file.and_then(|file| file.set_len(length)).map_err(|e| Error::io("write", path, &e))
+}
+
+/// The first byte that a partial answer holds.
+fn starts_at(answer: &Response<Body>) -> Option<u64> {
+    let range = answer.headers().get("content-range")?.to_str().ok()?;
+    range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
+}
+
+fn md5_of(path: &Path, stop: &Cancel) -> Result<String> {
+    let cannot = |e: std::io::Error| Error::io("read", path, &e);
+    let (mut hash, mut buffer) = (Md5::new(), vec![0; 1 << 20]);
+    let mut file = File::open(path).map_err(cannot)?;
+    loop {
+        stop.check()?;
+        match file.read(&mut buffer).map_err(cannot)? {
+            0 => return Ok(hex(&hash.finalize())),
+            n => hash.update(&buffer[..n]),
+        }
+    }
+}
+
+/// An error in words that do not speak of its type.
+fn plain(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::HostNotFound => "its address is not found: is there a network?".into(),
+        ureq::Error::ConnectionFailed => "no connection".into(),
+        ureq::Error::Timeout(_) => "the server does not answer in time".into(),
+        ureq::Error::Io(e) => format!("no connection: {e}"),
+        other => other.to_string(),
+    }
+}
+
+/// Whoever asks for `url`.
+fn agent(url: &str, patience: Patience) -> Result<Agent> {
+    let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"].iter().any(|host| url.starts_with(host));
+    let wait = Some(patience.wait);
+    let mut config = Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_resolve(wait)
+        .timeout_connect(wait)
+        .timeout_send_request(wait)
+        .timeout_recv_response(wait)
+        .timeout_per_read(wait)
+        .user_agent(concat!("pcp/", env!("CARGO_PKG_VERSION")));
+    if local {
+        config = config.proxy(None);
+    } else if let Some(provider) = provider()? {
+        config = config.tls_config(
+            ureq::tls::TlsConfig::builder()
+                .provider(ureq::tls::TlsProvider::Rustls)
+                .unversioned_rustls_crypto_provider(provider)
+                .build(),
+        );
+    }
+    Ok(config.build().new_agent())
+}
+
+/// Cryptography for `https`. It is written for CPUs from about 2013 on, and checked here: it would panic on others.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn provider() -> Result<Option<std::sync::Arc<rustls::crypto::CryptoProvider>>> {
+    #[cfg(target_arch = "x86_64")]
+    let lacks = [
+        ("aes", is_x86_feature_detected!("aes")),
+        ("pclmulqdq", is_x86_feature_detected!("pclmulqdq")),
+        ("bmi1", is_x86_feature_detected!("bmi1")),
+        ("adx", is_x86_feature_detected!("adx")),
+        ("avx", is_x86_feature_detected!("avx")),
+        ("avx2", is_x86_feature_detected!("avx2")),
+    ];
+    #[cfg(target_arch = "aarch64")]
+    let lacks = [
+        ("aes", std::arch::is_aarch64_feature_detected!("aes")),
+        ("pmull", std::arch::is_aarch64_feature_detected!("pmull")),
+        ("sha2", std::arch::is_aarch64_feature_detected!("sha2")),
+    ];
+    match lacks.iter().find(|(_, there)| !there) {
+        Some((name, _)) => Err(Error::file(
+            format!("this CPU is too old to fetch over https: it has no {name}"),
+            "get the archive with a browser, put it into the folder of --data-dir, and run the command again",
+        )),
+        None => Ok(Some(std::sync::Arc::new(rustls_graviola::default_provider()))),
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn provider() -> Result<Option<std::sync::Arc<rustls::crypto::CryptoProvider>>> {
+    Err(Error::file(
+        "https is not there for this kind of CPU",
+        "get the archive with a browser, put it into the folder of --data-dir, and run the command again",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

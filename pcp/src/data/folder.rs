@@ -1,0 +1,319 @@
+//! Folders of images: what is in them, which part is for training and which for testing, and what the classes are.
+//!
+//! Images are found at any depth, by the endings [`EXTENSIONS`] in any case, in the byte order of their paths. Hidden
+//! files and folders are passed over; links are followed, except back into a folder they lie in.
+//!
+//! A folder `train` (or `training`) beside a folder `test` (or `testing`), or else `val` (`valid`, `validation`), makes
+//! the two splits; with both `test` and `val`, `val` is left aside, as is everything outside the two. `train` alone is a
+//! split when it holds every image: a class may be called so, too. The classes are the first folders below a split; they
+//! count only when every image is in one, and there are two or more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+
+use super::decode::Reason;
+use super::images::{Row, Seen};
+use super::origin::{FileStamp, Origin, Stamp};
+use super::room::Room;
+use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, Tick, no_images};
+use crate::data::resize::shrunk;
+use pcp_core::error::{Error, Result};
+
+/// How names of images end.
+pub const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
+
+const TRAIN: [&str; 2] = ["train", "training"];
+const TEST: [&str; 2] = ["test", "testing"];
+const VALIDATION: [&str; 3] = ["val", "valid", "validation"];
+
+/// All that is in a folder.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// Images by their path relative to the folder, as bytes with `/` between the names: names need not be UTF-8.
+    pub images: BTreeMap<Vec<u8>, Origin>,
+    /// The folders at the top, also those without images.
+    pub folders: BTreeSet<Vec<u8>>,
+    /// Files that are not images by name.
+    pub ignored: usize,
+}
+
+impl Listing {
+    /// Adds what is in `dir`, whose path relative to the top is `prefix`; `above` are the real paths of the folders that
+    /// led here.
+    fn walk(&mut self, dir: &Path, prefix: &[u8], above: &mut Vec<PathBuf>) -> Result<()> {
+        let cannot = |error| Error::io("list", dir, &error);
+        let real = dir.canonicalize().map_err(cannot)?;
+        if above.contains(&real) {
+            return Ok(());
+        }
+        above.push(real);
+        for entry in std::fs::read_dir(dir).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            let (path, name) = (entry.path(), entry.file_name());
+            if name.as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let key = [prefix, name.as_encoded_bytes()].concat();
+            if is_image_name(&path) {
+                self.images.insert(key, Origin::Path(path, None));
+            } else if path.is_dir() {
+                if prefix.is_empty() {
+                    self.folders.insert(key.clone());
+                }
+                self.walk(&path, &[&key, &b"/"[..]].concat(), above)?;
+            } else {
+                self.ignored += 1;
+            }
+        }
+        above.pop();
+        Ok(())
+    }
+
+    /// What the paths of the training images start with, and those of the test images.
+    fn splits(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        let find = |names: &[&str]| {
+            let found = self.folders.iter().find(|f| names.iter().any(|n| f.eq_ignore_ascii_case(n.as_bytes())))?;
+            Some([found, &b"/"[..]].concat())
+        };
+        let (train, test) = (find(&TRAIN), find(&TEST).or_else(|| find(&VALIDATION)));
+        match (train, test) {
+            (Some(train), Some(test)) => (train, Some(test)),
+            (Some(train), None) if self.images.keys().all(|key| key.starts_with(&train)) => (train, None),
+            _ => (Vec::new(), None),
+        }
+    }
+}
+
+/// An image file in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its path below the folder, for people: bytes that are not UTF-8 are replaced.
+    pub name: String,
+    /// Its class, when the folders are classes.
+    pub label: Option<String>,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Every image below the folder `path`, of all splits, in the byte order of their names; or the one image that `path` is.
+/// Nothing is opened.
+pub fn list(path: &Path) -> Result<Vec<Found>> {
+    if !path.is_dir() {
+        path.metadata().map_err(|e| Error::io("read", path, &e))?;
+        let name = path.file_name().map_or_else(|| "image".into(), |name| name.to_string_lossy().into_owned());
+        return Ok(vec![Found { name, label: None, path: path.to_path_buf() }]);
+    }
+    let mut listing = Listing::default();
+    listing.walk(path, b"", &mut Vec::new())?;
+    if listing.images.is_empty() {
+        return Err(no_images(&path.display().to_string(), listing.ignored));
+    }
+    let (train, test) = listing.splits();
+    let class = |key: &[u8]| {
+        let root = [Some(&train), test.as_ref()].into_iter().flatten().find(|root| key.starts_with(root));
+        let below = &key[root.map_or(0, Vec::len)..];
+        below.iter().position(|b| *b == b'/').map(|end| text(&below[..end]))
+    };
+    let classes: Option<Vec<String>> = listing.images.keys().map(|key| class(key)).collect();
+    let classes = classes.filter(|classes| classes.iter().any(|class| *class != classes[0]));
+    let found = |(i, (key, origin)): (usize, (Vec<u8>, Origin))| match origin {
+        Origin::Path(path, _) => Some(Found { name: text(&key), label: classes.as_ref().map(|c| c[i].clone()), path }),
+        Origin::Bytes(_) | Origin::Record(..) => None,
+    };
+    Ok(listing.images.into_iter().enumerate().filter_map(found).collect())
+}
+
+/// How many images there are below `dir`.
+pub(super) fn count(dir: &Path) -> Result<usize> {
+    let mut listing = Listing::default();
+    listing.walk(dir, b"", &mut Vec::new())?;
+    Ok(listing.images.len())
+}
+
+/// Whether a file's name is that of an image.
+pub(super) fn is_image_name(path: &Path) -> bool {
+    path.extension().is_some_and(|found| EXTENSIONS.iter().any(|e| found.eq_ignore_ascii_case(e)))
+}
+
+/// An image to be read.
+struct Entry {
+    id: u64,
+    name: String,
+    test: bool,
+    /// The first folder below the split.
+    folder: Option<String>,
+    origin: Origin,
+}
+
+/// What is to be read, decided from names alone.
+pub(super) struct Plan {
+    name: String,
+    /// Training images, then test images.
+    entries: Vec<Entry>,
+    classes: Option<Vec<String>>,
+    /// Whether the test images have classes, too.
+    test_labelled: bool,
+    has_test: bool,
+    ignored: usize,
+}
+
+/// Looks through the folder at `path`.
+pub(super) fn plan(path: &Path, load: &Load) -> Result<Plan> {
+    if path.is_file() {
+        return Err(Error::usage(
+            format!("{} is a file, not a folder", path.display()),
+            "give the folder that holds the images",
+        ));
+    }
+    let mut listing = Listing::default();
+    listing.walk(path, b"", &mut Vec::new())?;
+    let real = path.canonicalize().map_err(|error| Error::io("find", path, &error))?;
+    let name = real.file_name().map_or("images".into(), |name| name.to_string_lossy());
+    // The name goes into that of the run folder.
+    let name = name.replace(|c: char| !c.is_alphanumeric() && !"-_.".contains(c), "-");
+    Plan::new(name, path, listing, load)
+}
+
+impl Plan {
+    /// Sorts out the images of `listing`; `place` is where they are, for messages.
+    pub(super) fn new(name: String, place: &Path, listing: Listing, load: &Load) -> Result<Self> {
+        let (train_root, test_root) = listing.splits();
+        let (mut train, mut test, mut ignored) = (Vec::new(), Vec::new(), listing.ignored);
+        for (key, origin) in listing.images {
+            let (test_image, root) = match &test_root {
+                _ if key.starts_with(&train_root) => (false, train_root.len()),
+                Some(root) if key.starts_with(root) => (true, root.len()),
+                _ => {
+                    ignored += 1;
+                    continue;
+                }
+            };
+            let below = &key[root..];
+            let folder = below.iter().position(|b| *b == b'/').map(|end| text(&below[..end]));
+            let entry = Entry { id: 0, name: text(&key), test: test_image, folder, origin };
+            if test_image { &mut test } else { &mut train }.push(entry);
+        }
+        if train.is_empty() {
+            return Err(no_images(&place.join(text(&train_root)).display().to_string(), ignored));
+        }
+        // Test images come after all training images, so that a change among them moves no id in training.
+        for (id, entry) in train.iter_mut().chain(&mut test).enumerate() {
+            entry.id = id as u64;
+        }
+        let folders = |entries: &[Entry]| entries.iter().map(|e| e.folder.clone()).collect::<Option<BTreeSet<_>>>();
+        let mut classes = folders(&train).filter(|classes| load.labels && classes.len() > 1);
+        let test_classes = folders(&test).filter(|_| classes.is_some());
+        let test_labelled = test_classes.is_some();
+        if let (Some(classes), Some(others)) = (&mut classes, test_classes) {
+            classes.extend(others);
+        }
+        let classes = classes.map(|classes| classes.into_iter().collect());
+        let has_test = !test.is_empty();
+        let mut entries = spread(train, load.limit.unwrap_or(usize::MAX));
+        entries.append(&mut test);
+        Ok(Plan { name, entries, classes, test_labelled, has_test, ignored })
+    }
+
+    /// Reads every image, on all cores, and gives what `keep` makes of it.
+    fn decode<T: Send>(
+        &self,
+        load: &Load,
+        keep: impl Fn(&Entry, Image) -> T + Sync,
+        tick: Tick,
+    ) -> Vec<std::result::Result<T, Reason>> {
+        let done = AtomicUsize::new(0);
+        let decode = |entry: &Entry| {
+            let kept = entry.origin.read(load.stored_side).map(|image| keep(entry, image));
+            tick(done.fetch_add(1, Ordering::Relaxed) + 1, self.entries.len());
+            kept
+        };
+        self.entries.par_iter().map(decode).collect()
+    }
+
+    /// The class of an entry.
+    fn class(&self, entry: &Entry) -> Option<u32> {
+        let classes = self.classes.as_ref().filter(|_| !entry.test || self.test_labelled)?;
+        classes.binary_search(entry.folder.as_ref()?).ok().map(|class| class as u32)
+    }
+
+    /// Reads the images.
+    pub(super) fn read(mut self, load: &Load, tick: Tick) -> Dataset {
+        let stamps = self.stamp();
+        let room = Room::new(load.cache);
+        let seen = self.decode(load, |entry, image| Seen::new(entry.id, &entry.name, image, &room), tick);
+        let labels = || self.classes.clone().map(|classes| Labels { classes, of: Vec::new() });
+        let mut labels = [labels(), labels().filter(|_| self.test_labelled)];
+        let (mut rows, mut bad) = ([Vec::new(), Vec::new()], Vec::new());
+        let classes: Vec<Option<u32>> = self.entries.iter().map(|entry| self.class(entry)).collect();
+        for ((Entry { id, name, test, origin, .. }, class), seen) in self.entries.into_iter().zip(classes).zip(seen) {
+            let split = usize::from(test);
+            match seen {
+                Ok(seen) => {
+                    rows[split].push(Row { id, name, origin, seen });
+                    labels[split].iter_mut().for_each(|labels| labels.of.extend(class));
+                }
+                Err(reason) => bad.push(BadFile { id, name, reason }),
+            }
+        }
+        let [train, test] = rows.map(|rows| Images::of(rows, &room, load.stored_side));
+        let [train_labels, test_labels] = labels;
+        let train = Split { images: train, labels: train_labels };
+        let test = Some(Split { images: test, labels: test_labels }).filter(|test| !test.images.is_empty());
+        Dataset { name: self.name, train, test, bad, ignored: self.ignored, stamps }
+    }
+
+    /// Notes what every file looks like, before it is read.
+    fn stamp(&mut self) -> Vec<FileStamp> {
+        let look = |entry: &mut Entry| {
+            let Origin::Path(path, noted) = &mut entry.origin else { return None };
+            let stamp = Stamp::of(path).ok();
+            *noted = stamp;
+            Some(FileStamp { name: entry.name.clone(), stamp: stamp? })
+        };
+        let stamps: Vec<Option<FileStamp>> = self.entries.par_iter_mut().map(look).collect();
+        stamps.into_iter().flatten().collect()
+    }
+
+    /// Reads the images, and only counts them.
+    pub(super) fn check(self, load: &Load, tick: Tick) -> Check {
+        let whole = Load { stored_side: None, ..load.clone() };
+        let look = |_: &Entry, image: Image| {
+            let size = Size { width: image.width, height: image.height };
+            let (width, height) = load.stored_side.map_or((size.width, size.height), |side| shrunk(&image, side));
+            (size, width * height * 3)
+        };
+        let seen = self.decode(&whole, look, tick);
+        let mut check = Check::new(self.name.clone(), self.classes.as_deref(), self.has_test);
+        check.ignored = self.ignored;
+        for (entry, seen) in self.entries.iter().zip(seen) {
+            match seen {
+                Ok((size, bytes)) => check.count(entry.test, self.class(entry), size, bytes),
+                Err(reason) => check.bad.push(BadFile { id: entry.id, name: entry.name.clone(), reason }),
+            }
+        }
+        check
+    }
+}
+
+/// `limit` entries, spread over the folders: the first of each, then the second of each, and so on; in their old order.
+fn spread(entries: Vec<Entry>, limit: usize) -> Vec<Entry> {
+    let mut taken = BTreeMap::<Option<String>, usize>::new();
+    let mut turns: Vec<(usize, Entry)> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let turn = taken.entry(entry.folder.clone()).or_default();
+        turns.push((*turn, entry));
+        *turn += 1;
+    }
+    turns.sort_by_key(|(turn, entry)| (*turn, entry.id));
+    turns.truncate(limit);
+    turns.sort_by_key(|(_, entry)| entry.id);
+    turns.into_iter().map(|(_, entry)| entry).collect()
+}
+
+/// A name for people; bytes that are not UTF-8 are replaced.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

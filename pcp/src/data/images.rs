@@ -1,0 +1,211 @@
+//! Images with their names: held in memory, or read again from where they are whenever they are asked for.
+
+use std::borrow::Cow;
+
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::origin::Origin;
+use super::room::Room;
+use super::{Image, update_text};
+use pcp_core::error::{Error, Result};
+
+/// One image to learn from, and the number it keeps for good.
+#[derive(Clone, Debug)]
+pub struct Sample<'a> {
+    /// Position in the full listing of the data set, training images first, unreadable files included: it never shifts.
+    pub id: u64,
+    /// The picture.
+    pub image: Cow<'a, Image>,
+}
+
+/// Images with their names, in the order of the data set. Row `r` is the `r`-th readable image.
+#[derive(Clone, Debug, Default)]
+pub struct Images {
+    pub(super) store: Store,
+    pub(super) ids: Vec<u64>,
+    pub(super) names: Vec<String>,
+}
+
+/// Where the pixels are.
+#[derive(Clone, Debug)]
+pub(super) enum Store {
+    /// In memory.
+    Held(Vec<Image>),
+    /// Where they came from; what can be asked of all of them together was noted when they were first seen.
+    Left { origins: Vec<Origin>, side: Option<usize>, digests: Vec<[u8; 32]>, sums: Sums },
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Store::Held(Vec::new())
+    }
+}
+
+/// Pixels, and per channel their sum and the sum of their squares: integers, hence exact in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub pixels: u64,
+    pub sum: [u64; 3],
+    pub squares: [u64; 3],
+}
+
+impl Sums {
+    fn of(image: &Image) -> Self {
+        let mut sums = Sums { pixels: image.pixels.len() as u64 / 3, ..Sums::default() };
+        for pixel in image.pixels.as_chunks::<3>().0 {
+            for c in 0..3 {
+                sums.sum[c] += u64::from(pixel[c]);
+                sums.squares[c] += u64::from(pixel[c]) * u64::from(pixel[c]);
+            }
+        }
+        sums
+    }
+
+    fn and(self, other: Sums) -> Sums {
+        let add = |a: [u64; 3], b: [u64; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
+        Sums {
+            pixels: self.pixels + other.pixels,
+            sum: add(self.sum, other.sum),
+            squares: add(self.squares, other.squares),
+        }
+    }
+}
+
+/// An image that was read: where from, and either itself or what must be known of it.
+pub(super) struct Row {
+    pub id: u64,
+    pub name: String,
+    pub origin: Origin,
+    pub seen: Seen,
+}
+
+/// What is left of an image that was looked at.
+pub(super) struct Seen {
+    /// The image, where there was room for it.
+    image: Option<Image>,
+    /// Not made where all images are held anyway.
+    noted: Option<([u8; 32], Sums)>,
+}
+
+impl Seen {
+    /// Looks at the image of the id and name, and keeps it where there is room.
+    pub fn new(id: u64, name: &str, image: Image, room: &Room) -> Self {
+        let noted = (!room.unlimited()).then(|| (digest(id, name, &image), Sums::of(&image)));
+        let image = room.take(image.pixels.len()).then_some(image);
+        Seen { image, noted }
+    }
+}
+
+impl Images {
+    /// The images of `rows`, whose ids must grow; those read again are shrunk to a short side of `side`.
+    pub(super) fn of(rows: Vec<Row>, room: &Room, side: Option<usize>) -> Self {
+        let mut out = Images::default();
+        let (mut images, mut origins, mut digests, mut sums) = (Vec::new(), Vec::new(), Vec::new(), Sums::default());
+        for row in rows {
+            debug_assert!(out.ids.last().is_none_or(|last| *last < row.id), "ids must grow");
+            out.ids.push(row.id);
+            out.names.push(row.name);
+            if room.holds_all() {
+                images.extend(row.seen.image);
+            } else if let Some((digest, own)) = row.seen.noted {
+                origins.push(row.origin);
+                digests.push(digest);
+                sums = sums.and(own);
+            }
+        }
+        out.store = if room.holds_all() { Store::Held(images) } else { Store::Left { origins, side, digests, sums } };
+        out
+    }
+
+    /// Adds an image to those held in memory; ids must grow.
+    pub fn push(&mut self, id: u64, name: String, image: Image) {
+        debug_assert!(self.ids.last().is_none_or(|last| *last < id), "ids must grow");
+        debug_assert_eq!(image.pixels.len(), image.width * image.height * 3);
+        let Store::Held(images) = &mut self.store else { unreachable!("only images in memory are added to") };
+        images.push(image);
+        self.ids.push(id);
+        self.names.push(name);
+    }
+
+    /// How many images.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The image of row `r` with its id, read again where it is not in memory.
+    pub fn sample(&self, r: usize) -> Result<Sample<'_>> {
+        let image = match &self.store {
+            Store::Held(images) => Cow::Borrowed(&images[r]),
+            Store::Left { origins, side, .. } => Cow::Owned(origins[r].read(*side).map_err(|reason| {
+                Error::data(
+                    format!("{} could be read when the run began, and now it {reason}", self.names[r]),
+                    "bring the file back as it was, then go on with --resume; or start another run",
+                )
+            })?),
+        };
+        Ok(Sample { id: self.ids[r], image })
+    }
+
+    /// The id of every row.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// File (or record) name of every row.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Bytes of pixels held in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.store {
+            Store::Held(images) => images.iter().map(|i| i.pixels.len()).sum(),
+            Store::Left { .. } => 0,
+        }
+    }
+
+    /// Bytes that all pixels take when decoded, held or not.
+    pub fn decoded_bytes(&self) -> u64 {
+        self.sums().pixels * 3
+    }
+
+    /// Whether the pixels are in memory.
+    pub fn held(&self) -> bool {
+        matches!(self.store, Store::Held(_))
+    }
+
+    /// The sums over all pixels.
+    pub(super) fn sums(&self) -> Sums {
+        match &self.store {
+            Store::Held(images) => images.par_iter().map(Sums::of).reduce(Sums::default, Sums::and),
+            Store::Left { sums, .. } => *sums,
+        }
+    }
+
+    /// A hash of every row: name, id, dimensions and pixels.
+    pub(super) fn digests(&self) -> Vec<[u8; 32]> {
+        match &self.store {
+            Store::Held(images) => {
+                let one = |r: usize| digest(self.ids[r], &self.names[r], &images[r]);
+                (0..self.len()).into_par_iter().map(one).collect()
+            }
+            Store::Left { digests, .. } => digests.clone(),
+        }
+    }
+}
+
+fn digest(id: u64, name: &str, image: &Image) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    update_text(&mut hash, name);
+    for number in [id, image.width as u64, image.height as u64] {
+        hash.update(number.to_le_bytes());
+    }
+    hash.update(&image.pixels);
+    hash.finalize().into()
+}

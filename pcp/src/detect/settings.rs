@@ -1,0 +1,235 @@
+//! The settings of a detector, and the weights that it begins with.
+
+use super::anchors::PER_CELL;
+use super::find::Search;
+use super::frame::Preparation;
+use super::proposals::Limits;
+use super::step::Sampling;
+use crate::config;
+use crate::model::{Detector, Named, Weights};
+use crate::run::{About, DETECTION, RunFolder};
+use crate::train::ModelCard;
+use crate::train::setup;
+use pcp_core::error::{Error, Result};
+use pcp_core::io::tensors::{Array, Tensors};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Share of the epochs after which the learning rate falls: 25 of 30.
+const DROP_AT: f64 = 25.0 / 30.0;
+/// Boxes that go into suppression for each that comes out: in training, at the test.
+const BEFORE_TRAINING: usize = 6;
+const BEFORE_TEST: usize = 20;
+
+/// The word for a network that was not trained.
+pub const RANDOM: &str = "random";
+
+/// Everything that a detector's training depends on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Where the network came from: a run folder, a file, or `random`.
+    pub backbone: String,
+    /// The devkit's folder.
+    pub voc: String,
+    /// The image set to learn from.
+    pub set: String,
+    /// The classes.
+    pub classes: Vec<String>,
+    /// Only so many images; 0 for all.
+    pub limit: usize,
+    /// The shorter side of images.
+    pub short_side: usize,
+    /// Epochs.
+    pub epochs: u32,
+    /// Images per step.
+    pub batch: usize,
+    /// Learning rate; a tenth of it after five sixths of the epochs.
+    pub lr: f64,
+    /// Momentum.
+    pub momentum: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Anchors per image that a step looks at.
+    pub anchors: usize,
+    /// Boxes per image that the heads look at.
+    pub rois: usize,
+    /// Proposals per image in training.
+    pub proposals: usize,
+    /// Proposals per image at the test.
+    pub test_proposals: usize,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Minutes between checkpoints within an epoch.
+    pub save_minutes: f64,
+    /// Side of the images that the network was trained on.
+    pub size: usize,
+    /// Channel means.
+    pub mean: [f64; 3],
+    /// Channel standard deviations.
+    pub std: [f64; 3],
+    /// The network.
+    pub network: config::Network,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    about: About,
+    detect: Settings,
+}
+
+impl Settings {
+    /// Fails for a setting that makes no sense.
+    pub fn check(&self) -> Result<()> {
+        let counts = [
+            ("--epochs", self.epochs as usize),
+            ("--batch", self.batch),
+            ("--rois", self.rois),
+            ("--proposals", self.proposals),
+            ("--test-proposals", self.test_proposals),
+            ("--width", self.network.width),
+        ];
+        if let Some((flag, _)) = counts.iter().find(|(_, n)| *n == 0) {
+            return Err(Error::usage(format!("{flag} is 0"), format!("give {flag} a number above 0")));
+        }
+        if !(32..=4096).contains(&self.short_side) {
+            return Err(Error::usage(format!("--short-side is {}", self.short_side), "give 32 to 4096 pixels"));
+        }
+        if !(self.lr > 0.0 && self.lr.is_finite()) {
+            return Err(Error::usage(format!("--lr is {}", self.lr), "give --lr a number above 0"));
+        }
+        if !(self.save_minutes > 0.0 && self.save_minutes.is_finite()) {
+            let message = format!("--save-minutes is {}", self.save_minutes);
+            return Err(Error::usage(message, "give --save-minutes a number above 0"));
+        }
+        Ok(())
+    }
+
+    /// The network.
+    pub fn detector(&self) -> Result<Detector> {
+        Detector::new(&self.network, self.size, self.classes.len(), PER_CELL)
+    }
+
+    /// How images are prepared.
+    pub fn preparation(&self) -> Preparation {
+        let narrow = |v: [f64; 3]| v.map(|x| x as f32);
+        Preparation { short_side: self.short_side, mean: narrow(self.mean), std: narrow(self.std) }
+    }
+
+    /// What a step draws.
+    pub fn sampling(&self) -> Sampling {
+        let limits = Limits { before: BEFORE_TRAINING * self.proposals, after: self.proposals };
+        Sampling { short_side: self.short_side, anchors: self.anchors, rois: self.rois, limits }
+    }
+
+    /// How an image is searched.
+    pub fn search(&self) -> Search {
+        let limits = Limits { before: BEFORE_TEST * self.test_proposals, after: self.test_proposals };
+        Search { preparation: self.preparation(), limits }
+    }
+
+    /// The learning rate of an epoch.
+    pub fn lr(&self, epoch: u32) -> f64 {
+        let drop = (DROP_AT * f64::from(self.epochs)).round() as u32;
+        if epoch >= drop { 0.1 * self.lr } else { self.lr }
+    }
+
+    /// What is not as in the paper, for whoever reads a result.
+    pub fn summary(&self) -> String {
+        format!(
+            "short side {}, width {}, {} boxes an image, {} proposals ({} at the test), {} epochs, batch {}, lr {}",
+            self.short_side,
+            self.network.width,
+            self.rois,
+            self.proposals,
+            self.test_proposals,
+            self.epochs,
+            self.batch,
+            self.lr
+        )
+    }
+
+    /// Writes `detect.toml`, before anything else happens.
+    pub fn write(&self, run: &RunFolder, about: &About) -> Result<()> {
+        let file = File { about: about.clone(), detect: self.clone() };
+        let text =
+            toml::to_string(&file).map_err(|e| Error::file(format!("detect.toml: {e}"), "please report this"))?;
+        pcp_core::io::atomic::write_bytes(&run.file(DETECTION.settings), text.as_bytes())
+    }
+
+    /// The settings of a run and what made them.
+    pub fn read(run: &RunFolder) -> Result<(Settings, About)> {
+        let path = run.file(DETECTION.settings);
+        let text = String::from_utf8_lossy(&pcp_core::io::atomic::read_bytes(&path)?).into_owned();
+        let file: File = toml::from_str(&text).map_err(|e| {
+            Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
+        })?;
+        file.detect.check()?;
+        Ok((file.detect, file.about))
+    }
+}
+
+/// A network to build on.
+pub struct Backbone {
+    /// Its description.
+    pub network: config::Network,
+    /// Side of the images it was trained on.
+    pub size: usize,
+    /// Channel means.
+    pub mean: [f64; 3],
+    /// Channel standard deviations.
+    pub std: [f64; 3],
+    /// Its weights; none for an untrained one.
+    pub weights: Option<Vec<Named>>,
+}
+
+/// The backbone that `word` names: a run folder, a model file, or `random`, an untrained one of `width`.
+pub fn backbone(word: &str, width: Option<usize>) -> Result<Backbone> {
+    if word == RANDOM {
+        let usual = config::Config::default().network;
+        let network = config::Network { width: width.unwrap_or(usual.width), ..usual };
+        // CIFAR's.
+        let (mean, std) = ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]);
+        return Ok(Backbone { network, size: 32, mean, std, weights: None });
+    }
+    if width.is_some() {
+        return Err(Error::usage("--width is for an untrained network", format!("leave it out: {word} has its own")));
+    }
+    let path = Path::new(word);
+    if !path.exists() {
+        return Err(Error::usage(
+            format!("there is no run folder or file {word}"),
+            "give a folder that pcp train wrote, its model.safetensors, or the word random",
+        ));
+    }
+    let (built, weights, ModelCard { network, size, mean, std, .. }, _) = setup::open_model(path, false)?;
+    Ok(Backbone { network, size, mean, std, weights: Some(built.named(&weights)) })
+}
+
+/// A trained detector: the last weights of a run, or those of its newest checkpoint.
+pub fn read_detector(run: &RunFolder) -> Result<(Settings, Detector, Weights, String)> {
+    let (settings, _) = Settings::read(run)?;
+    let detector = settings.detector()?;
+    let path = run.file("model.safetensors");
+    let (path, prefix) = match path.exists() {
+        true => (path, ""),
+        false => match run.checkpoints()?.pop() {
+            Some(newest) => (newest, "model/"),
+            None => {
+                let message = format!("{} has no weights yet", run.path().display());
+                return Err(Error::file(message, "train it further: pcp detect train --resume"));
+            }
+        },
+    };
+    let file = Tensors::<serde_json::Value>::read(&path)?;
+    let weights = detector.from_named(&setup::named(file.arrays, prefix))?;
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok((settings, detector, weights, name))
+}
+
+/// Writes the weights of a finished run.
+pub fn write_detector(run: &RunFolder, settings: &Settings, detector: &Detector, weights: &Weights) -> Result<()> {
+    let named = detector.named(weights).into_iter();
+    let arrays = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
+    Tensors { about: settings.clone(), arrays }.write(&run.file("model.safetensors"))
+}

@@ -1,0 +1,298 @@
+//! The training of a detector: epochs of steps, checkpoints, and the end. Stopped or killed, it goes on where it was, to the bit.
+
+use super::frame::{batches, is_mirrored};
+use super::settings::{Settings, write_detector};
+use super::step::{Example, Losses, step};
+use super::voc::{Devkit, Item};
+use crate::model::{Detector, Optimizer, Weights};
+use crate::run::{About, RunFolder};
+use crate::train::setup::named;
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Kind, Result};
+use pcp_core::io::tensors::{Array, Tensors};
+use pcp_core::rng::{Key, Purpose};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A detector's training, ready to begin.
+pub struct Setup {
+    /// The settings.
+    pub settings: Settings,
+    /// The network.
+    pub detector: Arc<Detector>,
+    /// The images.
+    pub data: Arc<Devkit>,
+    /// The folder.
+    pub run: RunFolder,
+    /// What made it.
+    pub about: About,
+    /// The user's stop.
+    pub stop: Cancel,
+    /// Who watches.
+    pub watch: Arc<dyn Watch>,
+}
+
+/// Is told what happens.
+pub trait Watch: Send + Sync {
+    /// An epoch begins, or goes on with so many images done.
+    fn begin(&self, _epoch: u32, _done: usize, _images: usize) {}
+    /// A step was made on so many images; the mean losses of the epoch so far.
+    fn step(&self, _images: usize, _losses: &Losses) {}
+    /// An epoch ended.
+    fn epoch(&self, _record: &Epoch) {}
+    /// Something may not be meant.
+    fn warn(&self, _text: &str) {}
+}
+
+/// Watches nothing.
+pub struct Unseen;
+
+impl Watch for Unseen {}
+
+/// A line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// From 0.
+    pub epoch: u32,
+    /// Mean of the whole loss over the steps.
+    pub loss: f64,
+    /// Of which anchors are objects.
+    pub loss_objectness: f64,
+    /// Of their steps.
+    pub loss_proposals: f64,
+    /// Of what boxes show.
+    pub loss_classes: f64,
+    /// Of their steps.
+    pub loss_boxes: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Images per second.
+    pub images_per_second: f64,
+}
+
+/// `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Mean loss of the last epoch.
+    pub loss: f64,
+    /// Images.
+    pub images: usize,
+    /// Seconds of work, over all its parts.
+    pub seconds: f64,
+    /// The settings in a line.
+    pub protocol: String,
+    /// The command that began the run.
+    pub command: String,
+    /// The seed.
+    pub seed: u64,
+    /// Threads of the last part.
+    pub threads: usize,
+    /// Version of this program.
+    pub version: String,
+    /// Its revision, where it is known.
+    pub revision: String,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Epochs done.
+    pub epoch: u32,
+    /// Steps of this epoch done.
+    pub batch: usize,
+    /// Sums over the epoch's steps: the four losses.
+    sums: [f64; 4],
+    /// Images of the epoch done.
+    images: usize,
+    /// Seconds of this epoch, and of all before it.
+    epoch_seconds: f64,
+    seconds: f64,
+    /// Mean loss of the epoch before.
+    loss: f64,
+}
+
+/// The whole state.
+#[derive(Clone)]
+pub struct State {
+    /// The numbers of the network.
+    pub weights: Weights,
+    optimizer: Optimizer,
+    /// Where the run is.
+    pub progress: Progress,
+}
+
+impl State {
+    /// A beginning with these weights.
+    pub fn new(weights: Weights) -> State {
+        State { optimizer: Optimizer::new(&weights), weights, progress: Progress::default() }
+    }
+
+    fn save(&self, detector: &Detector, path: &Path) -> Result<()> {
+        let model = detector.named(&self.weights).into_iter();
+        let model = model.map(|n| (format!("model/{}", n.name), Array::F32(n.shape, n.values)));
+        let velocities = self.optimizer.velocities().into_iter().enumerate();
+        let velocities = velocities.map(|(i, v)| (format!("velocity/{i:04}"), Array::F32(vec![v.len()], v)));
+        Tensors { about: self.progress, arrays: model.chain(velocities).collect() }.write(path)
+    }
+
+    fn load(detector: &Detector, path: &Path) -> Result<State> {
+        let mut file = Tensors::<Progress>::read(path)?;
+        let weights = detector.from_named(&named(file.arrays.clone(), "model/"))?;
+        let count = Optimizer::new(&weights).velocities().len();
+        let velocities =
+            (0..count).map(|i| Ok(file.take_f32(&format!("velocity/{i:04}"))?.1)).collect::<Result<_>>()?;
+        Ok(State { weights, optimizer: Optimizer::from_velocities(velocities), progress: file.about })
+    }
+}
+
+impl Setup {
+    /// The newest checkpoint's state, or `begin`.
+    pub fn restore(&self, begin: impl FnOnce() -> Result<State>) -> Result<State> {
+        let restored = self.run.restore(|path| State::load(&self.detector, path))?;
+        for what in restored.damaged {
+            self.warn(&format!("a checkpoint is damaged and was put aside: {what}"));
+        }
+        let state = restored.state.map_or_else(begin, Ok)?;
+        self.run.cut_metrics(state.progress.epoch as usize)?;
+        Ok(state)
+    }
+
+    fn warn(&self, text: &str) {
+        self.run.log(&format!("warning: {text}"));
+        self.watch.warn(text);
+    }
+
+    fn save(&self, state: &State) -> Result<()> {
+        if !state.weights.is_finite() {
+            return Err(diverged("the weights are not finite".into()));
+        }
+        let Progress { epoch, batch, .. } = state.progress;
+        let name = format!("e{epoch:05}-b{batch:07}.safetensors");
+        state.save(&self.detector, &self.run.file("checkpoints").join(name))?;
+        self.run.keep_newest()
+    }
+}
+
+fn diverged(message: String) -> Error {
+    Error::training(message, "start anew with a lower --lr; checkpoints from before are kept")
+}
+
+/// Trains from `state` to the end. A stop saves everything first.
+pub fn train(setup: &Setup, mut state: State) -> Result<(State, Outcome)> {
+    match epochs(setup, &mut state) {
+        Ok(outcome) => Ok((state, outcome)),
+        Err(e) if e.kind == Kind::Stopped => {
+            setup.save(&state)?;
+            let Progress { epoch, batch, .. } = state.progress;
+            Err(Error {
+                message: format!("stopped in epoch {} after {batch} steps; everything is saved", epoch + 1),
+                hint: format!("go on with: pcp detect train --resume {}", setup.run.path().display()),
+                ..e
+            })
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn epochs(setup: &Setup, state: &mut State) -> Result<Outcome> {
+    let pause = Duration::from_secs_f64(setup.settings.save_minutes * 60.0);
+    let mut saved = Instant::now();
+    let images: Vec<(u64, usize, usize)> = setup.data.items.iter().map(|i| (i.id, i.width, i.height)).collect();
+    while state.progress.epoch < setup.settings.epochs {
+        let epoch = state.progress.epoch;
+        let key = Key { purpose: Purpose::Detection, seed: setup.settings.seed, round: 0, epoch };
+        setup.watch.begin(epoch, state.progress.images, images.len());
+        for rows in batches(key, &images, setup.settings.batch).into_iter().skip(state.progress.batch) {
+            learn(setup, state, rows, key)?;
+            if saved.elapsed() >= pause {
+                setup.save(state)?;
+                saved = Instant::now();
+            }
+        }
+        end_epoch(setup, state)?;
+        setup.save(state)?;
+        saved = Instant::now();
+    }
+    finish(setup, state)
+}
+
+/// One step on the images of `rows`.
+fn learn(setup: &Setup, state: &mut State, rows: Vec<usize>, key: Key) -> Result<()> {
+    let started = Instant::now();
+    let (detector, data, weights) = (setup.detector.clone(), setup.data.clone(), state.weights.clone());
+    let (preparation, sampling, n) = (setup.settings.preparation(), setup.settings.sampling(), rows.len());
+    let (losses, gradients) = setup.stop.run(move || {
+        let example = |item: &Item| {
+            let mirror = is_mirrored(key, item.id);
+            let frame = preparation.frame(&item.image()?, mirror);
+            Ok(Example { id: item.id, truths: frame.truths(&item.truths(), mirror), frame })
+        };
+        let examples = rows.par_iter().map(|row| example(&data.items[*row])).collect::<Result<Vec<_>>>()?;
+        let (losses, [trunk, heads]) = step(&detector, &weights, &examples, &sampling, key);
+        Ok::<_, Error>((losses, trunk.with(heads)))
+    })??;
+    let p = &mut state.progress;
+    if !losses.total().is_finite() {
+        return Err(diverged(format!("the loss is not finite in epoch {}, step {}", p.epoch + 1, p.batch + 1)));
+    }
+    let Settings { momentum, weight_decay, .. } = setup.settings;
+    let lr = setup.settings.lr(p.epoch) as f32;
+    let sgd = kernels::Sgd { lr, momentum: momentum as f32, decay: weight_decay as f32, nesterov: false };
+    state.optimizer.step_some(&mut state.weights, gradients, sgd);
+    let all = [losses.objectness, losses.proposals, losses.classes, losses.boxes];
+    p.sums.iter_mut().zip(all).for_each(|(sum, loss)| *sum += loss);
+    p.batch += 1;
+    p.images += n;
+    p.epoch_seconds += started.elapsed().as_secs_f64();
+    setup.watch.step(n, &means(p));
+    Ok(())
+}
+
+fn means(p: &Progress) -> Losses {
+    let [objectness, proposals, classes, boxes] = p.sums.map(|sum| sum / p.batch.max(1) as f64);
+    Losses { objectness, proposals, classes, boxes }
+}
+
+fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
+    let p = &mut state.progress;
+    let losses = means(p);
+    let record = Epoch {
+        epoch: p.epoch,
+        loss: losses.total(),
+        loss_objectness: losses.objectness,
+        loss_proposals: losses.proposals,
+        loss_classes: losses.classes,
+        loss_boxes: losses.boxes,
+        lr: setup.settings.lr(p.epoch),
+        seconds: p.epoch_seconds,
+        images_per_second: p.images as f64 / p.epoch_seconds.max(1e-9),
+    };
+    setup.run.append_metrics(&record)?;
+    setup.watch.epoch(&record);
+    let seconds = p.seconds + p.epoch_seconds;
+    *p = Progress { epoch: p.epoch + 1, seconds, loss: record.loss, ..Progress::default() };
+    Ok(())
+}
+
+fn finish(setup: &Setup, state: &State) -> Result<Outcome> {
+    let Setup { settings, detector, run, about, .. } = setup;
+    write_detector(run, settings, detector, &state.weights)?;
+    let outcome = Outcome {
+        loss: state.progress.loss,
+        images: setup.data.items.len(),
+        seconds: state.progress.seconds,
+        protocol: settings.summary(),
+        command: about.command.clone(),
+        seed: settings.seed,
+        threads: rayon::current_num_threads(),
+        version: about.version.clone(),
+        revision: about.revision.clone(),
+    };
+    run.write_result(&outcome)?;
+    Ok(outcome)
+}

@@ -1,0 +1,221 @@
+//! How good are the features? Labels are used here, and by the supervised baseline, and nowhere else.
+
+pub mod clusters;
+pub mod finetune;
+pub mod heatmap;
+pub mod linear;
+
+use crate::config::{Config, FeatureKind};
+use crate::data::loader::{Draw, Loader, Part, View};
+use crate::data::{Dataset, Labels};
+use crate::model::{Network, Tap, Weights};
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Result};
+use pcp_core::matrix::Matrix;
+use pcp_core::neighbours::{accuracy, nearest, vote};
+use std::sync::Arc;
+
+/// Measures weighted kNN accuracy: of the test images, or, without them, of each training image among the others.
+#[derive(Clone)]
+pub struct Probe {
+    dataset: Arc<Dataset>,
+    loader: Loader,
+    k: usize,
+    tau: f32,
+    kind: FeatureKind,
+    /// Whether there are labelled test images.
+    tests: bool,
+}
+
+/// The images that a probe learns from and those that it is tested on: the data set's own splits or, without test images, every
+/// fifth training image for testing.
+#[derive(Clone, Debug)]
+pub struct Exam {
+    /// Training rows to learn from.
+    pub learn: Vec<usize>,
+    /// Rows to test on, and the split they are rows of.
+    pub test: (Part, Vec<usize>),
+    /// Class of every training row.
+    pub labels: Vec<u32>,
+    /// Class of every row to test on.
+    pub truth: Vec<u32>,
+    /// How many classes.
+    pub classes: usize,
+}
+
+impl Exam {
+    /// The exam of a data set; an error where it has no labels.
+    pub fn new(dataset: &Dataset) -> Result<Exam> {
+        let Some(Labels { classes, of }) = &dataset.train.labels else {
+            return Err(Error::data(
+                format!("{} has no labels to measure against", dataset.name),
+                "put the images into one folder per class",
+            ));
+        };
+        let (classes, labels, all) = (classes.len(), of.clone(), 0..of.len());
+        if let Some(truth) = dataset.test.as_ref().and_then(|test| test.labels.as_ref()) {
+            let test = (Part::Test, (0..truth.of.len()).collect());
+            return Ok(Exam { learn: all.collect(), test, labels, truth: truth.of.clone(), classes });
+        }
+        let (test, learn): (Vec<usize>, Vec<usize>) = all.partition(|row| row % 5 == 4);
+        if test.is_empty() {
+            return Err(Error::data(
+                format!("{} has {} labelled images, too few to learn and to test", dataset.name, learn.len()),
+                "five are needed at least",
+            ));
+        }
+        let truth = test.iter().map(|row| labels[*row]).collect();
+        Ok(Exam { learn, test: (Part::Train, test), labels, truth, classes })
+    }
+
+    /// What it is, in words.
+    pub fn protocol(&self) -> String {
+        let (learn, test) = (self.learn.len(), self.truth.len());
+        match self.test.0 {
+            Part::Test => format!("{learn} training images, {test} test images"),
+            Part::Train => {
+                format!(
+                    "{learn} training images; there are no test images, so every fifth training image ({test}) is one"
+                )
+            }
+        }
+    }
+}
+
+/// Images larger than this are compared pixel by pixel at `SMALL_SIDE`: N large images at once would not fit in memory.
+const LARGEST_SIDE: usize = 64;
+const SMALL_SIDE: usize = 32;
+/// The most bytes that pixels to be compared may take at a larger side than `SMALL_SIDE`, and at any: beyond it, the side
+/// is halved. Fixed, so that a result does not depend on the machine.
+const LARGE_BYTES: usize = 256 << 20;
+const MOST_BYTES: usize = 1 << 30;
+
+/// The side at which `images` of `side` pixels are compared pixel by pixel.
+pub fn pixel_side(side: usize, images: usize) -> usize {
+    let bytes = |side: usize| side.saturating_mul(side).saturating_mul(images).saturating_mul(12);
+    let large = side > LARGEST_SIDE || side > SMALL_SIDE && bytes(side) > LARGE_BYTES;
+    let mut side = if large { SMALL_SIDE } else { side };
+    while side >= 8 && bytes(side) > MOST_BYTES {
+        side /= 2;
+    }
+    side
+}
+
+impl Probe {
+    /// A probe with the settings of `config`; `None` when there are no labels.
+    pub fn new(dataset: Arc<Dataset>, loader: Loader, config: &Config) -> Option<Probe> {
+        dataset.train.labels.as_ref()?;
+        let e = &config.evaluate;
+        let tests = dataset.test.as_ref().is_some_and(|test| test.labels.is_some());
+        Some(Probe { dataset, loader, k: e.k, tau: e.tau as f32, kind: e.features, tests })
+    }
+
+    /// The same with other features.
+    pub fn with_features(&self, kind: FeatureKind) -> Self {
+        Probe { kind, ..self.clone() }
+    }
+
+    /// Neighbours that can be had at the most.
+    pub fn available(&self) -> usize {
+        self.dataset.train.images.len() - usize::from(!self.tests)
+    }
+
+    /// How it measures, in words.
+    pub fn protocol(&self) -> String {
+        let (k, tau) = (self.k.min(self.available()), self.tau);
+        let kind = match self.kind {
+            FeatureKind::Embedding => "embeddings",
+            FeatureKind::Pooled => "pooled features",
+        };
+        let small = match self.pixel_side() {
+            side if side < self.loader.side() => format!("; raw pixels at {side} px"),
+            _ => String::new(),
+        };
+        match self.tests {
+            true => {
+                let n = self.loader.images(Part::Test).len();
+                format!("weighted kNN of {n} test images, k = {k}, tau = {tau}, {kind}{small}")
+            }
+            false => format!("leave-one-out weighted kNN of the training images, k = {k}, tau = {tau}, {kind}{small}"),
+        }
+    }
+
+    /// The side at which images are compared pixel by pixel.
+    fn pixel_side(&self) -> usize {
+        pixel_side(self.loader.side(), self.images())
+    }
+
+    /// Bytes that one measurement of pixels holds.
+    pub fn pixel_bytes(&self) -> usize {
+        12 * self.images() * self.pixel_side().pow(2)
+    }
+
+    /// Images that one measurement looks at.
+    pub fn images(&self) -> usize {
+        self.dataset.train.images.len() + if self.tests { self.loader.images(Part::Test).len() } else { 0 }
+    }
+
+    /// Accuracy of the network in percent.
+    pub fn network(
+        &self,
+        network: &Arc<Network>,
+        weights: &Weights,
+        stop: &Cancel,
+        done: &dyn Fn(usize),
+    ) -> Result<f64> {
+        let features = |part| -> Result<Matrix> {
+            match self.kind {
+                FeatureKind::Embedding => self.loader.embed(network, weights, part, View::Clean, Tap::Unit, stop, done),
+                FeatureKind::Pooled => {
+                    let pooled = self.loader.embed(network, weights, part, View::Clean, Tap::Pooled, stop, done)?;
+                    Ok(pooled.normalised())
+                }
+            }
+        };
+        let train = features(Part::Train)?;
+        let test = self.tests.then(|| features(Part::Test)).transpose()?;
+        let probe = self.clone();
+        stop.run(move || probe.accuracy(&train, test.as_ref()))
+    }
+
+    /// Accuracy of the clean, normalised pixels in percent.
+    pub fn pixels(&self, stop: &Cancel) -> Result<f64> {
+        let probe = self.clone();
+        stop.run(move || probe.pixel_accuracy())?
+    }
+
+    fn pixel_accuracy(&self) -> Result<f64> {
+        let loader = self.loader.with_side(self.pixel_side());
+        let features = |part: Part| -> Result<Matrix> {
+            let rows: Vec<usize> = (0..loader.images(part).len()).collect();
+            let batch = loader.batch(part, &Draw::first(&rows), &[View::Clean])?;
+            Ok(Matrix::new((batch.pixels.len() / batch.rows.max(1)).max(1), batch.pixels).normalised())
+        };
+        let test = self.tests.then(|| features(Part::Test)).transpose()?;
+        Ok(self.accuracy(&features(Part::Train)?, test.as_ref()))
+    }
+
+    fn accuracy(&self, train: &Matrix, test: Option<&Matrix>) -> f64 {
+        let Some(labels) = &self.dataset.train.labels else { return 0.0 };
+        let Labels { classes, of } = labels;
+        let truth = match self.dataset.test.as_ref().and_then(|test| test.labels.as_ref()) {
+            Some(labels) => &labels.of,
+            None => of,
+        };
+        let neighbours = nearest(test.unwrap_or(train), train, self.k, test.is_none(), &|_| ());
+        accuracy(&vote(&neighbours, of, classes.len(), self.k, self.tau), truth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pixels_are_compared_at_a_side_that_fits() {
+        assert_eq!(pixel_side(32, 60_000), 32, "CIFAR as it is");
+        assert_eq!((pixel_side(64, 1_000), pixel_side(64, 20_000)), (64, 32));
+        assert_eq!((pixel_side(224, 10), pixel_side(224, 130_000), pixel_side(224, 1_200_000)), (32, 16, 8));
+        assert_eq!((pixel_side(16, 100), pixel_side(8, usize::MAX)), (16, 4));
+    }
+}

@@ -1,0 +1,114 @@
+//! Where the images of the rows are, and small pictures of some of them.
+
+use crate::data::folder::list;
+use crate::data::resize::shrink;
+use crate::data::{Dataset, Image, Images, decode};
+use pcp_core::error::{Error, Result, listed};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Short side of the pictures.
+const SIDE: usize = 64;
+
+/// The images of the rows, as far as they are at hand.
+pub enum Gallery {
+    /// The file of every row, where it is known.
+    Files(Vec<Option<PathBuf>>),
+    /// Images in memory, and the row of each row there.
+    Loaded(Arc<Dataset>, Vec<Option<usize>>),
+}
+
+impl Gallery {
+    /// Looks for files of these `names` below `folder`, or, without one, where the names say when they are whole paths.
+    pub fn of_files(folder: Option<&Path>, names: &[String]) -> Result<Gallery> {
+        let Some(folder) = folder else {
+            let whole = |name: &String| Some(PathBuf::from(name)).filter(|p| p.is_absolute() && p.is_file());
+            return Ok(Gallery::Files(names.iter().map(whole).collect()));
+        };
+        let found: HashMap<String, PathBuf> = list(folder)?.into_iter().map(|f| (f.name, f.path)).collect();
+        let find =
+            |name: &String| found.get(name).cloned().or_else(|| Some(folder.join(name)).filter(|path| path.is_file()));
+        Ok(Gallery::Files(names.iter().map(find).collect()))
+    }
+
+    /// The images of `data` by their names.
+    pub fn of_data(data: Arc<Dataset>, names: &[String]) -> Gallery {
+        let rows: HashMap<&String, usize> = data.train.images.names().iter().enumerate().map(|(i, n)| (n, i)).collect();
+        let found = names.iter().map(|name| rows.get(name).copied()).collect();
+        Gallery::Loaded(data, found)
+    }
+
+    /// How many rows have an image.
+    pub fn found(&self) -> usize {
+        match self {
+            Gallery::Files(paths) => paths.iter().flatten().count(),
+            Gallery::Loaded(_, rows) => rows.iter().flatten().count(),
+        }
+    }
+
+    /// The files of all rows; an error when some have none.
+    pub fn paths(&self, names: &[String]) -> Result<Vec<PathBuf>> {
+        let Gallery::Files(paths) = self else {
+            return Err(Error::usage(
+                "the images of this data set are not files of their own, so there is nothing to copy or link",
+                "leave out --folders; clusters.csv says which image is in which cluster",
+            ));
+        };
+        let missing: Vec<&String> = names.iter().zip(paths).filter(|(_, p)| p.is_none()).map(|(n, _)| n).collect();
+        if !missing.is_empty() {
+            return Err(Error::data(
+                format!("{} images are not there: {}", missing.len(), listed(missing.iter().take(3))),
+                "say which folder the names are below: --images DIR",
+            ));
+        }
+        Ok(paths.iter().flatten().cloned().collect())
+    }
+
+    /// Small pictures of `rows`, in that order; grey where one cannot be read.
+    pub fn pictures(&self, rows: &[u32]) -> Images {
+        let grey = || Image { width: 8, height: 8, pixels: vec![128; 8 * 8 * 3] };
+        let picture = |row: &u32| match self {
+            Gallery::Files(paths) => {
+                let image = paths[*row as usize].as_ref().and_then(|path| decode::file(path).ok());
+                image.map_or_else(grey, |image| shrink(image, SIDE))
+            }
+            Gallery::Loaded(data, found) => match found[*row as usize] {
+                Some(at) => data.train.images.sample(at).map_or_else(|_| grey(), |sample| sample.image.into_owned()),
+                None => grey(),
+            },
+        };
+        let mut images = Images::default();
+        for (i, image) in rows.par_iter().map(picture).collect::<Vec<Image>>().into_iter().enumerate() {
+            images.push(i as u64, String::new(), image);
+        }
+        images
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_name_or_by_path() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        image::RgbImage::from_pixel(90, 100, image::Rgb([200, 0, 0])).save(dir.path().join("sub/ä b.png")).unwrap();
+        std::fs::write(dir.path().join("broken.png"), b"no").unwrap();
+        let names = ["sub/ä b.png", "gone.png", "broken.png"].map(String::from);
+        let gallery = Gallery::of_files(Some(dir.path()), &names).unwrap();
+        assert_eq!(gallery.found(), 2);
+        let e = gallery.paths(&names).unwrap_err();
+        assert!(e.message.contains("1 images are not there: gone.png") && e.hint.contains("--images"), "{e:?}");
+        let pictures = gallery.pictures(&[0, 1, 2, 0]);
+        assert_eq!(pictures.len(), 4);
+        assert_eq!(pictures.sample(0).unwrap().image.pixels[..3], [200, 0, 0]);
+        assert_eq!(pictures.sample(3).unwrap().image.width, SIDE);
+        assert_eq!(pictures.sample(1).unwrap().image.pixels[0], 128);
+        let whole = [dir.path().join("sub/ä b.png").display().to_string(), "sub/ä b.png".into()];
+        let gallery = Gallery::of_files(None, &whole).unwrap();
+        assert_eq!(gallery.found(), 1);
+    }
+}

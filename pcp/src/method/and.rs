@@ -1,0 +1,154 @@
+//! AND, anchor neighbourhood discovery (Huang et al. 2019): images whose place in the bank is clear learn with their
+//! nearest neighbours, more of them in every round.
+
+use super::{At, Memory, Method, Past, Plan, Supervision};
+use pcp_core::error::Result;
+use pcp_core::matmul::{MatrixRef, matmul};
+use pcp_core::matrix::Matrix;
+use pcp_core::neighbours::nearest;
+use pcp_core::purify::{Positives, Purified, Status};
+use rayon::prelude::*;
+
+/// Round 0 is instance recognition. Before round r the int(share r N) samples with the lowest entropy of
+/// `p_i = softmax(M m_i / tau)` become anchors; the positives of an anchor are itself and its k nearest bank rows, for the
+/// whole round.
+pub struct And;
+
+/// Rows whose similarities to the whole bank are held at once.
+const BLOCK: usize = 16;
+
+impl Method for And {
+    fn describe(&self, plan: &Plan) -> String {
+        let a = &plan.config.and;
+        let several = if a.neighbours == 1 { "" } else { "s" };
+        format!("{:.0} % more of the images with {} neighbour{several} in every round", a.share * 100.0, a.neighbours)
+    }
+
+    fn supervise(
+        &self,
+        plan: &Plan,
+        (round, epoch): At,
+        _features: &Matrix,
+        memory: &Memory,
+        past: Past,
+        on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Supervision> {
+        let clusters = plan.samples();
+        let Some(bank) = memory.bank.as_ref().filter(|_| round > 0) else {
+            return Ok(Supervision { clusters, ..Supervision::default() });
+        };
+        let positives = match past.positives.filter(|_| epoch > 0) {
+            Some(kept) => kept.clone(),
+            None => {
+                on_iteration(0)?;
+                let c = &plan.config;
+                let anchors = (c.and.share * f64::from(round) * clusters as f64) as usize;
+                neighbourhoods(&bank.rows, anchors.min(clusters), c.and.neighbours, c.objective.tau as f32)
+            }
+        };
+        let status = |i: usize| if positives.of(i).is_some() { Status::Kept } else { Status::Instance };
+        let purified = Purified {
+            status: (0..clusters).map(status).collect(),
+            distance: vec![0.0; clusters],
+            vote: vec![f32::NAN; clusters],
+            positives,
+        };
+        Ok(Supervision { clusters, purified: Some(purified), ..Supervision::default() })
+    }
+}
+
+/// For the `anchors` samples of lowest entropy, themselves and their `k` nearest others.
+fn neighbourhoods(bank: &Matrix, anchors: usize, k: usize, tau: f32) -> Positives {
+    let entropy = entropies(bank, tau);
+    let mut order: Vec<usize> = (0..bank.rows).collect();
+    order.sort_by(|a, b| entropy[*a].total_cmp(&entropy[*b]).then(a.cmp(b)));
+    let found = nearest(bank, bank, k, true, &|_| ());
+    let mut sets = vec![None; bank.rows];
+    for &i in order.iter().take(anchors) {
+        let set: Vec<u32> =
+            std::iter::once(i as u32).chain(found.index[i * found.k..(i + 1) * found.k].iter().copied()).collect();
+        sets[i] = (set.len() > 1).then_some(set);
+    }
+    Positives::from_own(sets)
+}
+
+/// `H_i = -sum_j p_ij log p_ij` with `p_i = softmax(M m_i / tau)`, itself among the rows.
+fn entropies(bank: &Matrix, tau: f32) -> Vec<f64> {
+    let m = MatrixRef::new(&bank.values, bank.rows, bank.dim);
+    let entropy = |row: &[f32]| {
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        // With z_j = (s_j - max) / tau: H = log sum e^z - sum z e^z / sum e^z.
+        let (mut total, mut weighted) = (0.0f64, 0.0f64);
+        for s in row {
+            let z = f64::from(s - max) / f64::from(tau);
+            total += z.exp();
+            weighted += z * z.exp();
+        }
+        total.ln() - weighted / total
+    };
+    (bank.values.par_chunks(BLOCK * bank.dim))
+        .flat_map_iter(|block| {
+            let rows = block.len() / bank.dim;
+            let mut similarity = vec![0.0f32; rows * bank.rows];
+            matmul(MatrixRef::new(block, rows, bank.dim), m.t(), &mut similarity, false);
+            similarity.chunks(bank.rows).map(entropy).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pcp_core::rng::{Key, Purpose};
+
+    fn bank() -> Matrix {
+        let mut stream = Key { purpose: Purpose::Synthetic, seed: 3, round: 0, epoch: 0 }.stream(0, 0);
+        Matrix::new(6, (0..40 * 6).map(|_| stream.normal()).collect()).normalised()
+    }
+
+    /// Straight from the definition, in f64.
+    fn slow(bank: &Matrix, anchors: usize, k: usize, tau: f64) -> Vec<Option<Vec<u32>>> {
+        let n = bank.rows;
+        let product = |i: usize, j: usize| -> f64 {
+            bank.row(i).iter().zip(bank.row(j)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+        };
+        let entropy: Vec<f64> = (0..n)
+            .map(|i| {
+                let e: Vec<f64> = (0..n).map(|j| (product(i, j) / tau).exp()).collect();
+                let total: f64 = e.iter().sum();
+                -e.iter().map(|e| e / total * (e / total).ln()).sum::<f64>()
+            })
+            .collect();
+        let mut order: Vec<usize> = (0..n).collect();
+        order.sort_by(|a, b| entropy[*a].total_cmp(&entropy[*b]));
+        let mut sets = vec![None; n];
+        for &i in &order[..anchors] {
+            let mut others: Vec<usize> = (0..n).filter(|j| *j != i).collect();
+            others.sort_by(|a, b| product(i, *b).total_cmp(&product(i, *a)));
+            let mut set: Vec<u32> = others[..k].iter().chain([&i]).map(|j| *j as u32).collect();
+            set.sort_unstable();
+            sets[i] = Some(set);
+        }
+        sets
+    }
+
+    #[test]
+    fn anchors_and_neighbours_match_their_slow_twin() {
+        let bank = bank();
+        for (anchors, k) in [(10, 1), (20, 5), (40, 10)] {
+            let found = neighbourhoods(&bank, anchors, k, 0.1);
+            for (i, expected) in slow(&bank, anchors, k, 0.1).iter().enumerate() {
+                assert_eq!(found.of(i), expected.as_deref(), "sample {i}");
+            }
+            assert_eq!(found.covered(), anchors);
+        }
+    }
+
+    #[test]
+    fn more_neighbours_than_samples_are_all_of_them_and_one_sample_has_none() {
+        let two = Matrix::new(2, vec![1.0, 0.0, 0.0, 1.0]);
+        assert_eq!(neighbourhoods(&two, 2, 9, 0.1).of(0), Some(&[0, 1][..]));
+        let one = Matrix::new(2, vec![1.0, 0.0]);
+        assert_eq!(neighbourhoods(&one, 1, 1, 0.1).of(0), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! DeepCluster as published (Caron et al. 2018): k-means on the features makes classes, a classifier over the features learns
+//! them for an epoch, and then both begin anew.
+
+use super::pcp::cluster;
+use super::{At, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task, classify};
+use crate::data::loader::Draw;
+use crate::model::classifier::{Classifier, Sgd};
+use crate::model::{Network, Step, Tap};
+use pcp_core::error::Result;
+use pcp_core::matrix::Matrix;
+use pcp_core::pca::Pca;
+use pcp_core::purify::{History, Rules, purify};
+use pcp_core::rng::{Key, Purpose};
+
+/// Features are the embeddings before any ReLU or scaling; the classifier sees them after a ReLU. Long ones are whitened,
+/// all are scaled to unit length, then clustered. The sampler draws from all clusters alike.
+pub struct DeepCluster;
+
+impl Method for DeepCluster {
+    fn describe(&self, plan: &Plan) -> String {
+        format!("{} clusters as classes", plan.schedule.floor)
+    }
+
+    fn memory(&self, _plan: &Plan, _network: &Network) -> Memory {
+        Memory::default()
+    }
+
+    fn clustering_steps(&self, plan: &Plan) -> usize {
+        plan.config.clusters.iterations + 1
+    }
+
+    fn look(&self, plan: &Plan, _at: At) -> Option<Look> {
+        Some(Look { view: plan.config.clusters.features, tap: Tap::Raw })
+    }
+
+    fn supervise(
+        &self,
+        plan: &Plan,
+        at: At,
+        features: &Matrix,
+        _memory: &Memory,
+        _past: Past,
+        on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Supervision> {
+        let (k, dim) = (plan.schedule.floor, features.dim);
+        let reduced = whitened(features, plan.config.deepcluster.components);
+        let labels = cluster(plan, &reduced, k, None, at, 0, on_iteration)?.assignment;
+        let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
+        let purified = purify(&reduced, &labels, k, &whole, &History::default());
+        let classifier = Classifier::new(k, dim, plan.config.train.seed, at);
+        Ok(Supervision {
+            clusters: k,
+            labels: Some(labels),
+            purified: Some(purified),
+            classifier: Some(classifier),
+            ..Supervision::default()
+        })
+    }
+
+    fn batches(&self, plan: &Plan, at: At, lesson: &Lesson) -> Vec<Vec<Draw>> {
+        let labels = lesson.labels.as_deref().unwrap_or_default();
+        plan.cut(&sample(labels, plan.ids(), plan.key(Purpose::Sampler, at), plan.key(Purpose::Order, at)))
+    }
+
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+        let Task { network, weights, batch, rows, dropout, .. } = task;
+        let d = &plan.config.deepcluster;
+        let sgd = Sgd { lr: d.head_lr as f32, momentum: 0.0, decay: d.head_decay as f32 };
+        let labels: Vec<u32> = lesson.labels.iter().flat_map(|l| rows.iter().map(|row| l[*row])).collect();
+        network.step(weights, batch, 1, dropout, Tap::Raw, |x| {
+            let Some(classifier) = &memory.classifier else {
+                return (Outcome::default(), vec![0.0; x.values.len()]);
+            };
+            let mut active = x.clone();
+            active.values.iter_mut().for_each(|v| *v = v.max(0.0));
+            let (outcome, mut gradient) = classify(classifier, &active, &labels, sgd);
+            gradient.iter_mut().zip(&x.values).filter(|(_, x)| **x <= 0.0).for_each(|(g, _)| *g = 0.0);
+            (outcome, gradient)
+        })
+    }
+}
+
+/// Features of more than `components` numbers, reduced to so many and whitened; all scaled to unit length.
+fn whitened(features: &Matrix, components: usize) -> Matrix {
+    match features.dim > components {
+        true => Pca::fit(features, components).apply(features, true).normalised(),
+        false => features.clone().normalised(),
+    }
+}
+
+/// DeepCluster's sampler: int(N / non-empty clusters) + 1 samples of every cluster that has any, with replacement where it is
+/// smaller, shuffled and cut to N.
+pub fn sample(labels: &[u32], ids: &[u64], draw: Key, order: Key) -> Vec<Draw> {
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); labels.iter().max().map_or(0, |m| *m as usize + 1)];
+    for (row, label) in labels.iter().enumerate() {
+        members[*label as usize].push(row);
+    }
+    let filled = members.iter().filter(|m| !m.is_empty()).count();
+    let each = labels.len() / filled.max(1) + 1;
+    let mut draws = Vec::with_capacity(each * filled);
+    for (cluster, members) in members.iter().enumerate().filter(|(_, m)| !m.is_empty()) {
+        if members.len() < each {
+            // Samples draw at view 0 below, clusters at view 1.
+            let mut stream = draw.stream(cluster as u64, 1);
+            draws.extend((0..each).map(|_| members[stream.below(members.len() as u64) as usize]));
+        } else {
+            let of: Vec<u64> = members.iter().map(|row| ids[*row]).collect();
+            draws.extend(draw.shuffled(&of).into_iter().take(each).map(|i| members[i]));
+        }
+    }
+    // Shuffled by place, not by sample: the same one may be there twice.
+    let places: Vec<u64> = (0..draws.len() as u64).collect();
+    let mut copies = vec![0u32; labels.len()];
+    let shuffled = order.shuffled(&places).into_iter().take(labels.len());
+    shuffled
+        .map(|place| {
+            let row = draws[place];
+            let copy = copies[row];
+            copies[row] += 1;
+            Draw { row, copy }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> (Key, Key) {
+        let key = |purpose| Key { purpose, seed: 4, round: 0, epoch: 2 };
+        (key(Purpose::Sampler), key(Purpose::Order))
+    }
+
+    #[test]
+    fn the_sampler_draws_from_all_clusters_alike() {
+        // Clusters of 1, 0, 30 and 69 samples: int(100 / 3) + 1 = 34 of each, 102 in all, cut to 100.
+        let labels: Vec<u32> = (0..100)
+            .map(|i| {
+                if i == 0 {
+                    0
+                } else if i <= 30 {
+                    2
+                } else {
+                    3
+                }
+            })
+            .collect();
+        let ids: Vec<u64> = (0..100).collect();
+        let draws = sample(&labels, &ids, keys().0, keys().1);
+        assert_eq!(draws.len(), 100);
+        let count = |label: u32| draws.iter().filter(|d| labels[d.row] == label).count();
+        assert_eq!(count(1), 0);
+        assert!([0, 2, 3].iter().all(|c| (32..=34).contains(&count(*c))), "{:?}", [count(0), count(2), count(3)]);
+        // The large cluster gives no sample twice, the single one is there again and again, each time with a new view.
+        assert!(draws.iter().filter(|d| labels[d.row] == 3).all(|d| d.copy == 0));
+        let copies: Vec<u32> = draws.iter().filter(|d| d.row == 0).map(|d| d.copy).collect();
+        assert_eq!(copies, (0..count(0) as u32).collect::<Vec<_>>());
+        assert_eq!(draws, sample(&labels, &ids, keys().0, keys().1));
+    }
+
+    #[test]
+    fn one_cluster_is_drawn_from_with_replacement_and_none_gives_nothing() {
+        let draws = sample(&[0; 5], &[0, 1, 2, 3, 4], keys().0, keys().1);
+        // int(5 / 1) + 1 = 6 of 5: with replacement, as published.
+        assert_eq!(draws.len(), 5);
+        assert!(sample(&[], &[], keys().0, keys().1).is_empty());
+    }
+
+    #[test]
+    fn short_features_are_scaled_and_long_ones_whitened() {
+        let x = Matrix::new(3, vec![3.0, 0.0, 4.0, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, -5.0, 0.5, 2.0]);
+        assert_eq!(whitened(&x, 3).row(0), [0.6, 0.0, 0.8]);
+        let reduced = whitened(&x, 2);
+        assert_eq!((reduced.rows, reduced.dim), (4, 2));
+        assert!((0..4).all(|i| (reduced.row(i).iter().map(|v| v * v).sum::<f32>() - 1.0).abs() < 1e-5));
+    }
+}

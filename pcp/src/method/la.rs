@@ -1,0 +1,71 @@
+//! LA, local aggregation (Zhuang et al. 2019): close neighbours, found by several clusterings of the bank, against the
+//! background of the nearest rows.
+
+use super::pcp::cluster;
+use super::{At, BatchLoss, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task};
+use crate::method::objective::local_loss;
+use crate::model::{Step, Tap};
+use pcp_core::error::Result;
+use pcp_core::matrix::Matrix;
+use pcp_core::purify::{History, Rules, purify};
+
+/// A few epochs of instance recognition, then [`local_loss`]: C_i is who shares i's cluster in any of ten clusterings, B_i
+/// the 4096 rows of the bank nearest to its embedding.
+pub struct La;
+
+impl La {
+    /// Whether it still is instance recognition.
+    fn begins(plan: &Plan, (round, epoch): At) -> bool {
+        round == 0 && !plan.schedule.reached(plan.config.la.instances_until, epoch)
+    }
+}
+
+impl Method for La {
+    fn describe(&self, plan: &Plan) -> String {
+        let la = &plan.config.la;
+        format!("{} clusterings of {}, background {}", la.clusterings, plan.schedule.floor, la.background)
+    }
+
+    fn clustering_steps(&self, plan: &Plan) -> usize {
+        (plan.config.clusters.iterations + 1) * plan.config.la.clusterings as usize
+    }
+
+    fn look(&self, plan: &Plan, at: At) -> Option<Look> {
+        (!La::begins(plan, at)).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
+    }
+
+    fn supervise(
+        &self,
+        plan: &Plan,
+        at: At,
+        features: &Matrix,
+        _memory: &Memory,
+        _past: Past,
+        on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Supervision> {
+        if La::begins(plan, at) {
+            return Ok(Supervision { clusters: plan.samples(), ..Supervision::default() });
+        }
+        let k = plan.schedule.floor;
+        let found = |run: u32| Ok(cluster(plan, features, k, None, at, run, on_iteration)?.assignment);
+        let clusterings: Vec<Vec<u32>> = (0..plan.config.la.clusterings).map(found).collect::<Result<_>>()?;
+        // For the record: the first clustering, whole.
+        let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
+        let purified = purify(features, &clusterings[0], k, &whole, &History::default());
+        let labels = Some(clusterings[0].clone());
+        Ok(Supervision { clusters: k, labels, purified: Some(purified), clusterings, ..Supervision::default() })
+    }
+
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+        let Task { network, weights, batch, rows, dropout, .. } = task;
+        network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
+            let (o, la) = (&plan.config.objective, &plan.config.la);
+            let Some(bank) = memory.bank.as_ref().filter(|_| !lesson.clusterings.is_empty()) else {
+                let (loss, gradient) = super::pcp::loss(v, rows, memory, &lesson.positives, o, None);
+                return (Outcome { loss, ..Outcome::default() }, gradient);
+            };
+            let found = local_loss(v, rows, &bank.rows, &lesson.clusterings, la.background, o.tau as f32);
+            (Outcome { loss: BatchLoss::of(&found.each, true), ..Outcome::default() }, found.gradient)
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! MoCo, momentum contrast (He et al. 2020; version 2: Chen et al. 2020): a view must find the other view of its image among
+//! the last keys of a slow copy of the network.
+
+use super::{At, BatchLoss, Lesson, Memory, Method, Outcome, Plan, Task};
+use crate::method::bank::Queue;
+use crate::method::objective::key_loss;
+use crate::model::{Batch, DropoutKey, Network, Step, Tap};
+use pcp_core::matrix::Matrix;
+use pcp_core::rng::Purpose;
+use std::sync::Arc;
+
+/// Query encoder: the network. Key encoder: its moving average. Batch-norm statistics are those of groups of the batch, as
+/// on several devices, and the keys are dealt to other groups than their queries, so that statistics betray nothing.
+/// Batches are whole, as in the release.
+pub struct Moco;
+
+impl Method for Moco {
+    fn describe(&self, plan: &Plan) -> String {
+        let groups = groups(plan, plan.config.train.batch.min(plan.samples()));
+        let norm = if groups > 1 { format!("{groups} groups") } else { "one group".into() };
+        format!("queue of {}, key momentum {}, batch norm in {norm}", queue_len(plan), plan.config.moco.momentum)
+    }
+
+    fn memory(&self, plan: &Plan, network: &Network) -> Memory {
+        let queue = Queue::new(queue_len(plan), network.embedding, plan.config.train.seed);
+        Memory { queue: Some(Arc::new(queue)), ..Memory::default() }
+    }
+
+    fn has_keys(&self) -> bool {
+        true
+    }
+
+    fn whole_batches(&self) -> bool {
+        true
+    }
+
+    fn views(&self, _plan: &Plan, _at: At) -> usize {
+        2
+    }
+
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _lesson: &Lesson) -> Step<Outcome> {
+        let Task { network, weights, keys, batch, rows, dropout, at } = task;
+        let groups = groups(plan, rows.len());
+        let [queries, others] = halves(batch);
+        let mut slow = keys.unwrap_or(weights).clone();
+        slow.drift(weights, plan.config.moco.momentum);
+
+        let dealt = plan.key(Purpose::Groups, at).shuffled(&dropout.ids);
+        let masks =
+            DropoutKey { key: plan.key(Purpose::KeyDropout, at), ids: dealt.iter().map(|i| dropout.ids[*i]).collect() };
+        let (found, moments) = network.encode(&slow, rearranged(&others, &dealt), groups, masks);
+        slow.follow(&moments);
+        let mut keys = Matrix { values: vec![0.0; found.values.len()], ..found };
+        for (place, &i) in dealt.iter().enumerate() {
+            keys.values[i * keys.dim..(i + 1) * keys.dim]
+                .copy_from_slice(&found.values[place * keys.dim..][..keys.dim]);
+        }
+        network.step(weights, queries, groups, dropout, Tap::Unit, |q| {
+            let empty = Matrix { rows: 0, dim: q.dim, values: Vec::new() };
+            let queue = memory.queue.as_ref().map_or(&empty, |queue| &queue.rows);
+            let found = key_loss(q, &keys, queue, plan.config.objective.tau as f32);
+            let loss = BatchLoss::of(&found.each, false);
+            (Outcome { loss, keys: Some((slow, keys)), classifier: None }, found.gradient)
+        })
+    }
+}
+
+/// The largest multiple of the batch that is neither above the setting nor above N; N where that is less than a batch.
+fn queue_len(plan: &Plan) -> usize {
+    let most = plan.config.moco.queue.min(plan.samples());
+    let batch = plan.config.train.batch;
+    if most < batch { most } else { most / batch * batch }
+}
+
+/// The groups of a batch of `n`: one where it cannot be cut evenly into groups of at least two.
+fn groups(plan: &Plan, n: usize) -> usize {
+    let groups = plan.config.moco.groups;
+    if n.is_multiple_of(groups) && n >= 2 * groups { groups } else { 1 }
+}
+
+fn halves(batch: Batch) -> [Batch; 2] {
+    let Batch { rows, mut pixels } = batch;
+    let second = pixels.split_off(pixels.len() / 2);
+    [Batch { rows: rows / 2, pixels }, Batch { rows: rows / 2, pixels: second }]
+}
+
+/// The images of `batch` in another order.
+fn rearranged(batch: &Batch, order: &[usize]) -> Batch {
+    let image = batch.pixels.len() / batch.rows.max(1);
+    let pixels = order.iter().flat_map(|i| &batch.pixels[i * image..(i + 1) * image]).copied().collect();
+    Batch { rows: batch.rows, pixels }
+}

@@ -1,0 +1,210 @@
+//! The losses, as pure functions of embeddings and bank, each with its gradient by the embeddings.
+//!
+//! P(j|v) = exp(m_j . v / tau) / sum_k exp(m_k . v / tau) over all N rows of the bank (Eq. 3). Gradients flow into the
+//! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
+
+use crate::config::Form;
+use pcp_core::matmul::{MatrixRef, matmul};
+use pcp_core::matrix::{Matrix, dot};
+use pcp_core::purify::Positives;
+use rayon::prelude::*;
+
+/// P above this counts as this in log(1 - P).
+const CLAMP: f64 = 1.0 - 1e-6;
+
+/// The bank loss of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BankLoss {
+    /// Loss of every row of the batch (Eq. 4 or 5).
+    pub each: Vec<f64>,
+    /// Gradient of the mean loss (Eq. 6) by the embeddings, `[b, d]`.
+    pub gradient: Vec<f32>,
+}
+
+/// Eq. 4 for samples without positives, Eq. 5 in its `form` for the others; `samples[r]` is the sample of row `r` of `v`.
+pub fn bank_loss(
+    v: &Matrix,
+    samples: &[usize],
+    bank: &Matrix,
+    positives: &Positives,
+    tau: f32,
+    form: Form,
+) -> BankLoss {
+    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that keeps no B x N values.
+    let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau);
+    let scale = 1.0 / (f64::from(tau) * v.rows as f64);
+    let rows: Vec<(f64, Vec<f32>)> = (0..v.rows)
+        .into_par_iter()
+        .map(|r| {
+            let own = [samples[r] as u32];
+            let set = positives.of(samples[r]).unwrap_or(&own);
+            let logits: Vec<f64> =
+                set.iter().map(|j| f64::from(dot(bank.row(*j as usize), v.row(r))) / f64::from(tau)).collect();
+            let all = softmax.log_sum_exp[r];
+            // The loss is `pull * lse(all) - value`, and its gradient `(pull * E[m] - sum_j weight_j m_j) / tau`.
+            let (pull, value, weights) = match form {
+                Form::Logsum => {
+                    let value = log_sum_exp(&logits);
+                    (1.0, value, logits.iter().map(|l| (l - value).exp()).collect())
+                }
+                Form::Sumlog => (set.len() as f64, logits.iter().sum(), vec![1.0; set.len()]),
+                Form::Meanlog => {
+                    let n = set.len() as f64;
+                    (1.0, logits.iter().sum::<f64>() / n, vec![1.0 / n; set.len()])
+                }
+            };
+            let expectation = &softmax.expectation[r * v.dim..(r + 1) * v.dim];
+            let mut gradient: Vec<f64> = expectation.iter().map(|e| pull * f64::from(*e)).collect();
+            for (j, weight) in set.iter().zip(weights) {
+                for (g, m) in gradient.iter_mut().zip(bank.row(*j as usize)) {
+                    *g -= weight * f64::from(*m);
+                }
+            }
+            (pull * all - value, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+        })
+        .collect();
+    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+}
+
+/// MoCo's loss: `-log e^{q.k+/tau} / (e^{q.k+/tau} + sum_j e^{q.n_j/tau})` with the keys n_j of the queue.
+pub fn key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32) -> BankLoss {
+    let softmax = kernels::bank_softmax(&q.values, &queue.values, q.dim, tau);
+    let scale = 1.0 / (f64::from(tau) * q.rows as f64);
+    let rows: Vec<(f64, Vec<f32>)> = (0..q.rows)
+        .into_par_iter()
+        .map(|r| {
+            let positive = f64::from(dot(q.row(r), keys.row(r))) / f64::from(tau);
+            let all = log_sum_exp(&[positive, softmax.log_sum_exp[r]]);
+            // P of the own key, and of the queue together.
+            let (own, others) = ((positive - all).exp(), (softmax.log_sum_exp[r] - all).exp());
+            let expectation = &softmax.expectation[r * q.dim..(r + 1) * q.dim];
+            let by = |(e, k): (&f32, &f32)| (others * f64::from(*e) - (1.0 - own) * f64::from(*k)) * scale;
+            (all - positive, expectation.iter().zip(keys.row(r)).map(|pair| by(pair) as f32).collect())
+        })
+        .collect();
+    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+}
+
+/// Rows whose similarities to the whole bank are held at once.
+const LOCAL_ROWS: usize = 8;
+
+/// LA's loss: `-log sum_{j in C & B} e^{m_j.v/tau} / sum_{j in B} e^{m_j.v/tau}`. B is the `background` bank rows nearest to v,
+/// the sample's own always among them, so that the sum above is never empty. C holds who shares the sample's cluster in
+/// any of the `clusterings`.
+pub fn local_loss(
+    v: &Matrix,
+    samples: &[usize],
+    bank: &Matrix,
+    clusterings: &[Vec<u32>],
+    background: usize,
+    tau: f32,
+) -> BankLoss {
+    let m = MatrixRef::new(&bank.values, bank.rows, bank.dim);
+    let scale = 1.0 / (f64::from(tau) * v.rows as f64);
+    let blocks: Vec<Vec<(f64, Vec<f32>)>> =
+        (v.values.par_chunks(LOCAL_ROWS * v.dim).zip(samples.par_chunks(LOCAL_ROWS)))
+            .map(|(v, samples)| {
+                let mut similarity = vec![0.0f32; samples.len() * bank.rows];
+                matmul(MatrixRef::new(v, samples.len(), bank.dim), m.t(), &mut similarity, false);
+                let rows = similarity.chunks(bank.rows).zip(samples);
+                rows.map(|(row, &own)| local_row(row, own, bank, clusterings, background, tau, scale)).collect()
+            })
+            .collect();
+    let rows: Vec<_> = blocks.into_iter().flatten().collect();
+    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+}
+
+fn local_row(
+    similarity: &[f32],
+    own: usize,
+    bank: &Matrix,
+    clusterings: &[Vec<u32>],
+    background: usize,
+    tau: f32,
+    scale: f64,
+) -> (f64, Vec<f32>) {
+    let mut near: Vec<u32> = (0..similarity.len() as u32).collect();
+    let nearer = |a: &u32, b: &u32| {
+        let of = |i: &u32| if *i as usize == own { f32::INFINITY } else { similarity[*i as usize] };
+        of(b).total_cmp(&of(a)).then(a.cmp(b))
+    };
+    if background < near.len() {
+        near.select_nth_unstable_by(background - 1, nearer);
+        near.truncate(background);
+    }
+    near.sort_unstable(); // sums in one order, whatever the selection did
+    let logit = |j: &u32| f64::from(similarity[*j as usize]) / f64::from(tau);
+    let close = |j: &u32| *j as usize == own || clusterings.iter().any(|c| c[*j as usize] == c[own]);
+    let logits: Vec<f64> = near.iter().map(logit).collect();
+    let within: Vec<f64> = near.iter().filter(|j| close(j)).map(logit).collect();
+    let (all, positive) = (log_sum_exp(&logits), log_sum_exp(&within));
+    let mut gradient = vec![0.0f64; bank.dim];
+    for (j, l) in near.iter().zip(&logits) {
+        let weight = (l - all).exp() - if close(j) { (l - positive).exp() } else { 0.0 };
+        gradient.iter_mut().zip(bank.row(*j as usize)).for_each(|(g, m)| *g += weight * f64::from(*m));
+    }
+    (all - positive, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+}
+
+fn log_sum_exp(logits: &[f64]) -> f64 {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    max + logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln()
+}
+
+/// The instance-spreading loss (IS) of 2B rows, view 1 then view 2, and its gradient.
+///
+/// `L = -1/2B sum_i [log P_i,partner + sum_{j != i,partner} log(1 - P_ij)]`, with
+/// `P_ij = exp(x_i . sg(x_j) / tau) / sum_{k != i} exp(x_i . sg(x_k) / tau)`: the key side has no gradient.
+pub fn spreading_loss(v: &Matrix, tau: f32) -> (f64, Vec<f32>) {
+    let (n, d) = (v.rows, v.dim);
+    assert!(n.is_multiple_of(2), "two views of every sample");
+    let all = MatrixRef::new(&v.values, n, d);
+    let mut similarity = vec![0.0f32; n * n];
+    matmul(all, all.t(), &mut similarity, false);
+    // Row by row, similarities become coefficients c_ij of x_j in the gradient by x_i.
+    let losses: Vec<f64> = similarity
+        .par_chunks_mut(n.max(1))
+        .enumerate()
+        .map(|(i, row)| spreading_row(row, i, (i + n / 2) % n, tau))
+        .collect();
+    let scale = -1.0 / (n as f32 * tau);
+    similarity.iter_mut().for_each(|c| *c *= scale);
+    let mut gradient = vec![0.0f32; n * d];
+    matmul(MatrixRef::new(&similarity, n, n), all, &mut gradient, false);
+    (-losses.iter().sum::<f64>() / n.max(1) as f64, gradient)
+}
+
+/// Turns the similarities of row `i` into `d(terms of i) / d s_ij` and returns the terms' sum.
+fn spreading_row(row: &mut [f32], i: usize, partner: usize, tau: f32) -> f64 {
+    let tau = f64::from(tau);
+    let others = |j: &usize| *j != i;
+    let max = (0..row.len()).filter(others).map(|j| f64::from(row[j])).fold(f64::NEG_INFINITY, f64::max);
+    let p: Vec<f64> =
+        (0..row.len()).map(|j| if j == i { 0.0 } else { ((f64::from(row[j]) - max) / tau).exp() }).collect();
+    let total: f64 = p.iter().sum();
+    let log_total = total.ln();
+    let mut terms = (f64::from(row[partner]) - max) / tau - log_total;
+    // r_j = P_ij / (1 - P_ij) for those that are pushed away; a clamped P has no gradient.
+    let mut pushes = 0.0;
+    let push = |q: f64| if q < CLAMP { q / (1.0 - q) } else { 0.0 };
+    for j in (0..row.len()).filter(others).filter(|j| *j != partner) {
+        let q = p[j] / total;
+        terms += (1.0 - q.min(CLAMP)).ln();
+        pushes += push(q);
+    }
+    for j in 0..row.len() {
+        let q = p[j] / total;
+        let own = if j == i {
+            0.0
+        } else if j == partner {
+            1.0 - q + q * pushes
+        } else {
+            -q - push(q) + q * pushes
+        };
+        row[j] = own as f32;
+    }
+    terms
+}
+
+#[cfg(test)]
+mod tests;

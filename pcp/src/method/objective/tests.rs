@@ -1,0 +1,222 @@
+//! Check values, slow twins and finite differences.
+
+use super::*;
+use pcp_core::rng::{Key, Purpose};
+
+fn unit(rows: &[[f32; 3]]) -> Matrix {
+    Matrix::new(3, rows.concat()).normalised()
+}
+
+fn random(rows: usize, dim: usize, seed: u64) -> Matrix {
+    let mut s = Key { purpose: Purpose::Synthetic, seed, round: 0, epoch: 0 }.stream(0, 0);
+    Matrix::new(dim, (0..rows * dim).map(|_| s.normal()).collect()).normalised()
+}
+
+fn close(a: f64, b: f64, tolerance: f64) {
+    assert!((a - b).abs() <= tolerance, "{a} is not {b}");
+}
+
+/// Recipe: method.md 1.4, "Check".
+fn check_case() -> (Matrix, Matrix, Positives) {
+    let bank = unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.8, 0.0, 0.4], [0.0, 0.0, 1.0]]);
+    let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0]]);
+    (v, bank, Positives::from_sets(5, [vec![0, 2, 3]]))
+}
+
+#[test]
+fn bank_loss_check_values() {
+    let (v, bank, positives) = check_case();
+    for (form, expected) in [(Form::Logsum, 0.0051585082), (Form::Sumlog, 1.7170376791), (Form::Meanlog, 0.5757419859)]
+    {
+        let loss = bank_loss(&v, &[0, 1], &bank, &positives, 0.1, form);
+        close(loss.each.iter().sum::<f64>() / 2.0, expected, 2e-6);
+    }
+}
+
+/// Eq. 3 to 6 in the plainest words.
+fn slow_bank_loss(v: &Matrix, samples: &[usize], bank: &Matrix, positives: &Positives, tau: f64, form: Form) -> f64 {
+    let mut total = 0.0;
+    for (r, &i) in samples.iter().enumerate() {
+        let logit = |j: usize| -> f64 {
+            (0..v.dim).map(|d| f64::from(v.row(r)[d]) * f64::from(bank.row(j)[d])).sum::<f64>() / tau
+        };
+        let all: f64 = (0..bank.rows).map(|j| logit(j).exp()).sum();
+        let p = |j: usize| logit(j).exp() / all;
+        let set: Vec<usize> = positives.of(i).map_or(vec![i], |s| s.iter().map(|j| *j as usize).collect());
+        total += match form {
+            Form::Logsum => -set.iter().map(|j| p(*j)).sum::<f64>().ln(),
+            Form::Sumlog => -set.iter().map(|j| p(*j).ln()).sum::<f64>(),
+            Form::Meanlog => -set.iter().map(|j| p(*j).ln()).sum::<f64>() / set.len() as f64,
+        };
+    }
+    total / samples.len() as f64
+}
+
+#[test]
+fn bank_loss_matches_its_slow_twin_and_finite_differences() {
+    // More rows than one block of the softmax.
+    let bank = random(2500, 8, 1);
+    let v = random(4, 8, 2);
+    let samples = [3, 2100, 17, 9];
+    let positives = Positives::from_sets(2500, [vec![3, 5, 1200, 2400], vec![17, 18]]);
+    for form in [Form::Logsum, Form::Sumlog, Form::Meanlog] {
+        let slow = |v: &Matrix| slow_bank_loss(v, &samples, &bank, &positives, 0.1, form);
+        let fast = bank_loss(&v, &samples, &bank, &positives, 0.1, form);
+        close(fast.each.iter().sum::<f64>() / 4.0, slow(&v), 1e-5);
+        for at in 0..v.values.len() {
+            let moved = |by: f32| {
+                let mut w = v.clone();
+                w.values[at] += by;
+                slow(&w)
+            };
+            let h = 1e-3;
+            close(f64::from(fast.gradient[at]), (moved(h) - moved(-h)) / (2.0 * f64::from(h)), 2e-3);
+        }
+    }
+}
+
+#[test]
+fn bank_softmax_of_one_row_is_certain() {
+    let bank = unit(&[[0.0, 1.0, 0.0]]);
+    let s = kernels::bank_softmax(&unit(&[[1.0, 1.0, 0.0]]).values, &bank.values, 3, 0.1);
+    close(s.log_sum_exp[0], 10.0 / 2f64.sqrt(), 1e-5);
+    assert_eq!(s.expectation, bank.values);
+}
+
+/// Recipe: method.md 2.2, "Check".
+#[test]
+fn spreading_check_values() {
+    let rows = [[1.0, 0.5, 0.2], [0.6, 1.0, 0.3], [0.4, 0.5, 1.0], [0.9, 0.7, 0.1], [0.7, 0.8, 0.5], [0.3, 0.7, 0.9]];
+    let v = unit(&rows);
+    close(spreading_loss(&v, 0.1).0, 1.2031446949, 2e-6);
+    close(spreading_loss(&v, 0.5).0, 2.1399341770, 2e-6);
+}
+
+/// The loss with `queries` and `keys` apart, so that the gradient by the queries alone can be probed.
+fn slow_spreading(queries: &Matrix, keys: &Matrix, tau: f64) -> f64 {
+    let n = queries.rows;
+    let mut total = 0.0;
+    for i in 0..n {
+        let e = |j: usize| -> f64 {
+            if i == j {
+                return 0.0;
+            }
+            let s: f64 = queries.row(i).iter().zip(keys.row(j)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            (s / tau).exp()
+        };
+        let all: f64 = (0..n).map(e).sum();
+        let partner = (i + n / 2) % n;
+        total += (e(partner) / all).ln();
+        for j in (0..n).filter(|j| *j != i && *j != partner) {
+            total += (1.0 - (e(j) / all).min(CLAMP)).ln();
+        }
+    }
+    -total / n as f64
+}
+
+#[test]
+fn spreading_matches_its_slow_twin_and_finite_differences() {
+    let v = random(10, 6, 5);
+    for tau in [0.1f32, 0.5] {
+        let (loss, gradient) = spreading_loss(&v, tau);
+        close(loss, slow_spreading(&v, &v, f64::from(tau)), 1e-5);
+        for at in 0..v.values.len() {
+            let moved = |by: f32| {
+                let mut w = v.clone();
+                w.values[at] += by;
+                slow_spreading(&w, &v, f64::from(tau))
+            };
+            let h = 1e-3;
+            close(f64::from(gradient[at]), (moved(h) - moved(-h)) / (2.0 * f64::from(h)), 3e-3);
+        }
+    }
+}
+
+#[test]
+fn spreading_of_one_sample_is_zero_and_of_equal_rows_finite() {
+    let (loss, gradient) = spreading_loss(&unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), 0.1);
+    assert_eq!(loss, 0.0);
+    assert!(gradient.iter().all(|g| *g == 0.0));
+    let (loss, gradient) = spreading_loss(&unit(&[[1.0, 2.0, 3.0]; 8]), 0.1);
+    assert!(loss.is_finite() && gradient.iter().all(|g| g.is_finite()));
+    // A near-copy of row 0 as its negative: P is clamped, not infinite.
+    let (loss, gradient) = spreading_loss(&unit(&[[1., 0., 0.], [1., 0., 0.], [-1., 0., 0.], [0., 1., 0.]]), 0.01);
+    assert!(loss.is_finite() && gradient.iter().all(|g| g.is_finite()));
+    let (loss, gradient) = spreading_loss(&Matrix::new(3, vec![]), 0.1);
+    assert!(loss == 0.0 && gradient.is_empty());
+}
+
+/// MoCo's logits in the plainest words: [q.k+, q.queue] / tau, the first is right.
+fn slow_key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f64) -> f64 {
+    let product = |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
+    let each = (0..q.rows).map(|r| {
+        let mut logits = vec![product(q.row(r), keys.row(r)) / tau];
+        logits.extend((0..queue.rows).map(|j| product(q.row(r), queue.row(j)) / tau));
+        logits.iter().map(|l| l.exp()).sum::<f64>().ln() - logits[0]
+    });
+    each.sum::<f64>() / q.rows as f64
+}
+
+#[test]
+fn key_loss_matches_its_slow_twin_and_finite_differences() {
+    let (q, keys, queue) = (random(3, 5, 1), random(3, 5, 2), random(700, 5, 3));
+    let fast = key_loss(&q, &keys, &queue, 0.07);
+    close(fast.each.iter().sum::<f64>() / 3.0, slow_key_loss(&q, &keys, &queue, 0.07), 1e-5);
+    let slow = |q: &Matrix| slow_key_loss(q, &keys, &queue, 0.07);
+    finite_differences(&q, &fast.gradient, &slow);
+}
+
+fn finite_differences(v: &Matrix, gradient: &[f32], loss: &dyn Fn(&Matrix) -> f64) {
+    let h = 1e-3;
+    for at in 0..v.values.len() {
+        let moved = |by: f32| {
+            let mut w = v.clone();
+            w.values[at] += by;
+            loss(&w)
+        };
+        close(f64::from(gradient[at]), (moved(h) - moved(-h)) / (2.0 * f64::from(h)), 2e-3);
+    }
+}
+
+/// LA's sets and loss in the plainest words.
+fn slow_local_loss(v: &Matrix, samples: &[usize], bank: &Matrix, clusterings: &[Vec<u32>], b: usize) -> f64 {
+    let tau = 0.07;
+    let each = samples.iter().enumerate().map(|(r, &own)| {
+        let logit = |j: usize| -> f64 {
+            bank.row(j).iter().zip(v.row(r)).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() / tau
+        };
+        let mut others: Vec<usize> = (0..bank.rows).filter(|j| *j != own).collect();
+        others.sort_by(|x, y| logit(*y).total_cmp(&logit(*x)));
+        let background: Vec<usize> = std::iter::once(own).chain(others.into_iter().take(b - 1)).collect();
+        let close = |j: &&usize| **j == own || clusterings.iter().any(|c| c[**j] == c[own]);
+        let sum = |set: Vec<&usize>| set.iter().map(|j| logit(**j).exp()).sum::<f64>();
+        let (within, all) = (sum(background.iter().filter(close).collect()), sum(background.iter().collect()));
+        -(within / all).ln()
+    });
+    each.sum::<f64>() / samples.len() as f64
+}
+
+#[test]
+fn local_loss_matches_its_slow_twin_and_finite_differences() {
+    let bank = random(60, 6, 4);
+    let samples: Vec<usize> = (0..11).map(|i| i * 5).collect();
+    let v = random(samples.len(), 6, 5);
+    let clusterings: Vec<Vec<u32>> = (1..4u32).map(|h| (0..60).map(|i| (i * 7 + h) % (3 + h)).collect()).collect();
+    for background in [60, 20, 1000] {
+        let slow = |v: &Matrix| slow_local_loss(v, &samples, &bank, &clusterings, background);
+        let fast = local_loss(&v, &samples, &bank, &clusterings, background, 0.07);
+        close(fast.each.iter().sum::<f64>() / 11.0, slow(&v), 1e-5);
+        if background >= 60 {
+            finite_differences(&v, &fast.gradient, &slow); // a smaller background jumps when a neighbour enters
+        }
+    }
+}
+
+/// A background of one is the sample itself: it is found for certain.
+#[test]
+fn local_loss_of_the_sample_alone_is_zero() {
+    let bank = random(9, 4, 6);
+    let found = local_loss(&random(1, 4, 7), &[3], &bank, &[vec![0; 9]], 1, 0.07);
+    close(found.each[0], 0.0, 1e-9);
+    assert!(found.gradient.iter().all(|g| g.abs() < 1e-9));
+}

@@ -1,0 +1,245 @@
+//! Progressive Cluster Purification (Algorithm 1): cluster, purify, then learn from the positive sets that are left.
+
+use super::{At, BatchLoss, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task};
+use crate::config::Objective;
+use crate::method::objective::{bank_loss, spreading_loss};
+use crate::model::{Step, Tap};
+use pcp_core::error::Result;
+use pcp_core::kmeans::{Clusters, KMeans, kmeans};
+use pcp_core::matrix::Matrix;
+use pcp_core::purify::{History, Positives, Purified, Rules, Status, Votes, purify};
+
+/// PCP and, by its settings, its ablations (PC, PC + CP_r) and the paper's DC. Its positives are what purification leaves of
+/// the clusters; its loss is Eq. 6, mixed with IS in the warm-up.
+pub struct Pcp;
+
+impl Method for Pcp {
+    fn describe(&self, plan: &Plan) -> String {
+        let warmup = plan.schedule.warmup_end().map_or("no warm-up".into(), |end| format!("warm-up to epoch {end}"));
+        format!("K from {} to {}; {warmup}", plan.schedule.clusters(0, 0), plan.schedule.floor)
+    }
+
+    fn clustering_steps(&self, plan: &Plan) -> usize {
+        let c = &plan.config.clusters;
+        (c.iterations + 1) * c.runs as usize
+    }
+
+    fn look(&self, plan: &Plan, (round, epoch): At) -> Option<Look> {
+        let alone = plan.schedule.all_instances(plan.schedule.clusters(round, epoch));
+        (!alone).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
+    }
+
+    /// Clusters `features` into K_t and purifies: steps (b) to (d) of the loop.
+    fn supervise(
+        &self,
+        plan: &Plan,
+        at: At,
+        features: &Matrix,
+        _memory: &Memory,
+        past: Past,
+        on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<Supervision> {
+        let clusters = plan.schedule.clusters(at.0, at.1);
+        if plan.schedule.all_instances(clusters) {
+            let n = plan.samples();
+            let purified = Purified {
+                positives: Positives::instances(n),
+                status: vec![Status::Instance; n],
+                distance: vec![0.0; n],
+                vote: vec![f32::NAN; n],
+            };
+            return Ok(Supervision { clusters, purified: Some(purified), ..Supervision::default() });
+        }
+        // Centroids of another K are no start.
+        let start = past.centroids.filter(|c| c.rows == clusters);
+        let Clusters { assignment: labels, centroids, .. } =
+            best_cluster(plan, features, clusters, start, at, on_iteration)?;
+        let purified = purify(features, &labels, clusters, &rules(plan, past.history, at), past.history);
+        Ok(Supervision {
+            clusters,
+            labels: Some(labels),
+            purified: Some(purified),
+            centroids: Some(centroids),
+            ..Supervision::default()
+        })
+    }
+
+    fn views(&self, plan: &Plan, (round, epoch): At) -> usize {
+        let warmup = plan.schedule.warmup_weight(round, epoch).is_some();
+        if warmup || plan.config.objective.bank_views == 2 { 2 } else { 1 }
+    }
+
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+        let views = self.views(plan, task.at);
+        let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
+        let Task { network, weights, batch, rows, dropout, .. } = task;
+        network.step(weights, batch, views, dropout, Tap::Unit, |v| {
+            let (loss, gradient) = loss(v, rows, memory, &lesson.positives, &plan.config.objective, warmup);
+            (Outcome { loss, ..Outcome::default() }, gradient)
+        })
+    }
+}
+
+/// k-means, as the settings have it; runs differ by their number alone.
+pub(super) fn cluster(
+    plan: &Plan,
+    features: &Matrix,
+    k: usize,
+    start: Option<&Matrix>,
+    (round, epoch): At,
+    run: u32,
+    on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Clusters> {
+    let c = &plan.config.clusters;
+    let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical, start };
+    // Runs differ by the seed's high bits, which nobody sets by hand.
+    let seed = plan.config.train.seed ^ (u64::from(run) << 48);
+    kmeans(features, plan.ids(), &settings, seed, round, epoch, on_iteration)
+}
+
+/// k-means, several times where the settings ask for it; the least objective counts. Only the first run is given `start`.
+fn best_cluster(
+    plan: &Plan,
+    features: &Matrix,
+    k: usize,
+    start: Option<&Matrix>,
+    at: At,
+    on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Clusters> {
+    let mut best = cluster(plan, features, k, start, at, 0, on_iteration)?;
+    for run in 1..plan.config.clusters.runs {
+        let found = cluster(plan, features, k, None, at, run, on_iteration)?;
+        if found.objective < best.objective {
+            best = found;
+        }
+    }
+    Ok(best)
+}
+
+/// How this epoch purifies.
+fn rules(plan: &Plan, history: &History, (round, epoch): At) -> Rules {
+    let (p, schedule) = (&plan.config.purify, &plan.schedule);
+    let votes = Votes { alpha: p.alpha, lower: p.lower, upper: schedule.upper };
+    Rules {
+        gamma: schedule.filters(round, epoch).then_some(p.gamma),
+        whole_up_to: schedule.whole_up_to(round, epoch),
+        votes: schedule.votes(round, epoch, history.len()).then_some(votes),
+        stop_at_first_single: schedule.stops_at_first_single(round, epoch),
+    }
+}
+
+/// Clusters and purifies the finished network's clean features: K = N_c, and the votes of the last epochs. Whatever the
+/// system: its clusters are what users take away.
+pub fn final_clusters(
+    plan: &Plan,
+    features: &Matrix,
+    history: &History,
+    on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<(Vec<u32>, Purified)> {
+    let (t, floor) = (&plan.config.train, plan.schedule.floor);
+    let labels = best_cluster(plan, features, floor, None, (t.rounds, 0), on_iteration)?.assignment;
+    let votes = rules(plan, history, (t.rounds.saturating_sub(1), t.epochs - 1)).votes;
+    let rules = Rules { gamma: Some(plan.config.purify.gamma), whole_up_to: 0, votes, stop_at_first_single: false };
+    let purified = purify(features, &labels, floor, &rules, history);
+    Ok((labels, purified))
+}
+
+/// `w L_IS + (1 - w) L_pcp` during the warm-up, `L_pcp` otherwise, with the gradient of the mean by the embeddings `v`:
+/// all samples in view 1, then, where there is one, all in view 2.
+pub fn loss(
+    v: &Matrix,
+    samples: &[usize],
+    memory: &Memory,
+    positives: &Positives,
+    objective: &Objective,
+    warmup: Option<f64>,
+) -> (BatchLoss, Vec<f32>) {
+    let Some(bank) = &memory.bank else { return (BatchLoss::default(), vec![0.0; v.values.len()]) };
+    let b = samples.len();
+    let tau = objective.tau as f32;
+    let w = warmup.unwrap_or(0.0);
+    let bank_views = (objective.bank_views as usize).min(v.rows / b);
+    let seen = Matrix { rows: b * bank_views, dim: v.dim, values: v.values[..b * bank_views * v.dim].to_vec() };
+    let rows: Vec<usize> = samples.iter().copied().cycle().take(seen.rows).collect();
+    let bank_part = bank_loss(&seen, &rows, &bank.rows, positives, tau, objective.form);
+
+    let mut loss = BatchLoss { samples: b, ..BatchLoss::default() };
+    for (row, each) in bank_part.each.iter().enumerate() {
+        let each = each / bank_views as f64;
+        let part = if positives.of(rows[row]).is_some() { &mut loss.cluster } else { &mut loss.instance };
+        part.0 += each;
+        part.1 += usize::from(row < b);
+    }
+    loss.total = (1.0 - w) * (loss.instance.0 + loss.cluster.0);
+    let mut gradient = vec![0.0f32; v.values.len()];
+    for (g, part) in gradient.iter_mut().zip(&bank_part.gradient) {
+        *g = (1.0 - w) as f32 * part;
+    }
+    if warmup.is_some() {
+        let (spreading, part) = spreading_loss(v, tau);
+        let sum = spreading * b as f64;
+        loss.spreading = Some(sum);
+        loss.total += w * sum;
+        for (g, part) in gradient.iter_mut().zip(part) {
+            *g += w as f32 * part;
+        }
+    }
+    (loss, gradient)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Form;
+    use crate::method::bank::Bank;
+    use std::sync::Arc;
+
+    fn memory(bank: Bank) -> Memory {
+        Memory { bank: Some(Arc::new(bank)), ..Memory::default() }
+    }
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() < 2e-6, "{a} is not {b}");
+    }
+
+    /// Recipe: method.md 1.4 and 2.2: the two check cases put together by the warm-up's formula.
+    #[test]
+    fn the_warmup_mixes_the_two_losses() {
+        let unit = |rows: &[[f32; 3]]| Matrix::new(3, rows.concat()).normalised();
+        let bank = unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.8, 0.0, 0.4], [0.0, 0.0, 1.0]]);
+        let bank = memory(Bank { rows: bank, momentum: 0.5 });
+        let positives = Positives::from_sets(5, [vec![0, 2, 3]]);
+        let objective = Objective { form: Form::Logsum, ..Objective::default() };
+        let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0], [0.9, 0.2, 0.1], [0.0, 0.9, 0.1]]);
+        let one_view = Matrix::new(3, v.values[..6].to_vec());
+        let (alone, plain) = loss(&one_view, &[0, 1], &bank, &positives, &objective, None);
+        close(alone.total / 2.0, 0.0051585082);
+        assert_eq!((alone.cluster.1, alone.instance.1, alone.spreading), (1, 1, None));
+        let (spreading, spread) = spreading_loss(&v, 0.1);
+        let (mixed, gradient) = loss(&v, &[0, 1], &bank, &positives, &objective, Some(0.7));
+        close(mixed.total / 2.0, 0.7 * spreading + 0.3 * 0.0051585082);
+        for i in 0..12 {
+            let expected = 0.7 * spread[i] + if i < 6 { 0.3 * plain[i] } else { 0.0 };
+            assert!((gradient[i] - expected).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn both_views_may_take_the_bank_loss() {
+        let bank = memory(Bank::new(&[0, 1, 2], 4, 0.5, 1));
+        let v = Matrix::new(4, (0..8).map(|i| (i as f32).sin()).collect()).normalised();
+        let objective = Objective { bank_views: 2, ..Objective::default() };
+        let positives = Positives::instances(3);
+        let (both, gradient) = loss(&v, &[2], &bank, &positives, &objective, None);
+        let part = |row: usize| {
+            let one = Matrix::new(4, v.row(row).to_vec());
+            loss(&one, &[2], &bank, &positives, &Objective::default(), None)
+        };
+        close(both.total, (part(0).0.total + part(1).0.total) / 2.0);
+        assert_eq!(both.instance.1, 1);
+        for i in 0..8 {
+            let expected = part(i / 4).1[i % 4] / 2.0;
+            assert!((gradient[i] - expected).abs() < 1e-6);
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The network of a detector (Ren et al. 2015, the C4 form): a ResNet18 up to its third stage, a small network that proposes
+//! boxes on its map, and the fourth stage with two heads that judge what lies in a box.
+//!
+//! Stem, first stage and all batch norm stay as they were trained. What lies between the two parts (proposals, samples, the
+//! cutting out of boxes) is no matter of tensors: a training step looks ([`Detector::look`]), is given cut-out maps to judge
+//! ([`Detector::judge`]), and gets the gradients of both parts from those by what they gave.
+
+use super::layers::{Builder, Convolution, Linear, Pass, convolved, linear};
+use super::resnet::{ResNet, large_stem};
+use super::weights::{Init, Named, Spec, Weights, to_vec};
+use super::{Maps, Matrix, to_features};
+use crate::config::{self, Arch};
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use pcp_core::error::{Error, Result};
+
+/// How the new layers begin, N(0, std); and that of the boxes.
+const STD: f32 = 0.01;
+const STD_BOXES: f32 = 0.001;
+/// The stage that judges boxes; those below make the map.
+const LAST: usize = 3;
+
+/// A detector's network, described but without weights.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    body: ResNet,
+    propose: Convolution,
+    objectness: Convolution,
+    steps: Convolution,
+    scores: Linear,
+    boxes: Linear,
+    parameters: Vec<Spec>,
+    buffers: Vec<Spec>,
+    /// Which parameters a step changes.
+    learns: Vec<bool>,
+    /// Channels of the map.
+    pub channels: usize,
+}
+
+/// Images of one size as the network takes them, in height, width, channel order, normalised.
+#[derive(Clone, Debug, Default)]
+pub struct Frames {
+    /// How many.
+    pub rows: usize,
+    /// Their height.
+    pub height: usize,
+    /// Their width.
+    pub width: usize,
+    /// `rows * height * width * 3` values.
+    pub pixels: Vec<f32>,
+}
+
+/// What the first part of the network gives, for every cell of its map.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The map.
+    pub maps: Maps,
+    /// Logits of being an object, `[rows][height][width][anchors]`.
+    pub objectness: Vec<f32>,
+    /// Steps from the anchors to the objects, `[rows][height][width][anchors][4]`.
+    pub steps: Vec<f32>,
+}
+
+/// The first part of a training step.
+pub struct Look<'a> {
+    /// What it gave.
+    pub seen: Seen,
+    pass: Pass<'a>,
+    maps: Tensor<4>,
+    objectness: Tensor<4>,
+    steps: Tensor<4>,
+}
+
+/// The second part of a training step.
+pub struct Judgement<'a> {
+    /// Logits of every box: nothing, then the classes.
+    pub scores: Matrix,
+    /// Steps from every box to the object, four for each class.
+    pub boxes: Matrix,
+    pass: Pass<'a>,
+    crops: Tensor<4>,
+    outputs: [Tensor<2>; 2],
+}
+
+/// Gradients of some of the parameters.
+pub struct Partial(Vec<Option<Tensor<1>>>);
+
+impl Partial {
+    /// Those of both, which have no parameter in common.
+    pub fn with(self, other: Partial) -> Vec<Option<Tensor<1>>> {
+        self.0.into_iter().zip(other.0).map(|(a, b)| a.or(b)).collect()
+    }
+}
+
+impl Detector {
+    /// The detector on the network of `config`, which was trained on images of `size` px, for so many classes and anchors.
+    pub fn new(config: &config::Network, size: usize, classes: usize, anchors: usize) -> Result<Detector> {
+        if config.arch != Arch::Resnet18 {
+            return Err(Error::usage(
+                format!("a detector cannot be built on {:?}", config.arch),
+                "use the weights of a resnet18",
+            ));
+        }
+        let mut build = Builder::default();
+        let (body, pooled) = ResNet::new(&mut build, config.width, large_stem(config.stem, size));
+        let (channels, inner) = (4 * config.width, 8 * config.width);
+        let (init, small) = (Init::Normal(STD), Init::Normal(STD_BOXES));
+        let propose = build.convolution("rpn.head.conv.0.0", [inner, channels, 3, 3], true, init);
+        let objectness = build.convolution("rpn.head.cls_logits", [anchors, inner, 1, 1], false, init);
+        let steps = build.convolution("rpn.head.bbox_pred", [4 * anchors, inner, 1, 1], false, init);
+        let scores = build.linear("roi_heads.box_predictor.cls_score", pooled, classes + 1, init);
+        let boxes = build.linear("roi_heads.box_predictor.bbox_pred", pooled, 4 * classes, small);
+        let Builder { parameters, buffers } = build;
+        // Convolutions from the second stage on, and everything new: all but stem, first stage and batch norm.
+        let frozen = |name: &str| {
+            let norm = name.contains("bn") || name.contains("downsample.1");
+            norm || name.starts_with("conv1.") || name.starts_with("layer1.")
+        };
+        let learns = parameters.iter().map(|p| !frozen(&p.name)).collect();
+        let body = body.halving();
+        Ok(Detector { body, propose, objectness, steps, scores, boxes, parameters, buffers, learns, channels })
+    }
+
+    /// Weights to begin with: new layers by the seed, the rest from `backbone`, where it is given, or by the seed, too.
+    pub fn begin(&self, backbone: Option<&[Named]>, seed: u64) -> Result<Weights> {
+        let weights = Weights::init(&self.parameters, &self.buffers, seed);
+        let Some(backbone) = backbone else { return Ok(weights) };
+        let own = |name: &str| name.starts_with("rpn.") || name.starts_with("roi_heads.");
+        let new = self.named(&weights).into_iter().filter(|n| own(&n.name));
+        let all: Vec<Named> = new.chain(backbone.iter().filter(|n| !own(&n.name)).cloned()).collect();
+        self.from_named(&all)
+    }
+
+    /// The weights as named arrays.
+    pub fn named(&self, weights: &Weights) -> Vec<Named> {
+        weights.named(&self.parameters, &self.buffers)
+    }
+
+    /// The reverse of [`named`](Self::named).
+    pub fn from_named(&self, named: &[Named]) -> Result<Weights> {
+        Weights::from_named(&self.parameters, &self.buffers, named)
+    }
+
+    /// How many numbers a step changes.
+    pub fn learning(&self) -> usize {
+        self.parameters.iter().zip(&self.learns).filter(|(_, learns)| **learns).map(|(p, _)| p.len()).sum()
+    }
+
+    /// The map of the part that never changes.
+    fn early(&self, weights: &Weights, frames: Frames) -> Tensor<4> {
+        let data = TensorData::new(frames.pixels, [frames.rows, frames.height, frames.width, 3]);
+        let pass = Pass::inference(weights);
+        let x = self.body.stem(&pass, Tensor::from_data(data, &Device::flex()));
+        self.body.stage(&pass, 0, x)
+    }
+
+    fn proposing(&self, pass: &Pass, x: Tensor<4>) -> [Tensor<4>; 3] {
+        let maps = (1..LAST).fold(x, |x, stage| self.body.stage(pass, stage, x));
+        let inner = convolved(pass, &self.propose, maps.clone());
+        let objectness = convolved(pass, &self.objectness, inner.clone());
+        let steps = convolved(pass, &self.steps, inner);
+        [maps, objectness, steps]
+    }
+
+    fn judging(&self, pass: &Pass, crops: Tensor<4>) -> [Tensor<2>; 2] {
+        let pooled = kernels::mean_pool(self.body.stage(pass, LAST, crops));
+        [linear(pass, &self.scores, pooled.clone()), linear(pass, &self.boxes, pooled)]
+    }
+
+    /// Inference: what the first part sees.
+    pub fn see(&self, weights: &Weights, frames: Frames) -> Seen {
+        let x = self.early(weights, frames);
+        seen(self.proposing(&Pass::inference(weights), x))
+    }
+
+    /// Inference: what the heads make of cut-out maps of `side` x `side` cells; scores and boxes.
+    pub fn opinion(&self, weights: &Weights, crops: Vec<f32>, side: usize) -> [Matrix; 2] {
+        let crops = self.crops(crops, side);
+        self.judging(&Pass::inference(weights), crops).map(to_features)
+    }
+
+    /// Training: the first part.
+    pub fn look<'a>(&self, weights: &'a Weights, frames: Frames) -> Look<'a> {
+        let x = Tensor::from_inner(self.early(weights, frames));
+        let pass = Pass::fine_tuning(weights, &self.learns);
+        let [maps, objectness, steps] = self.proposing(&pass, x);
+        let seen = seen([maps.clone(), objectness.clone(), steps.clone()].map(Tensor::inner));
+        Look { seen, pass, maps, objectness, steps }
+    }
+
+    /// Training: the second part, on cut-out maps of `side` x `side` cells.
+    pub fn judge<'a>(&self, weights: &'a Weights, crops: Vec<f32>, side: usize) -> Judgement<'a> {
+        let pass = Pass::fine_tuning(weights, &self.learns);
+        let crops = Tensor::from_inner(self.crops(crops, side)).require_grad();
+        let outputs = self.judging(&pass, crops.clone());
+        let [scores, boxes] = outputs.clone().map(|t| to_features(t.inner()));
+        Judgement { scores, boxes, pass, crops, outputs }
+    }
+
+    fn crops(&self, crops: Vec<f32>, side: usize) -> Tensor<4> {
+        let rows = crops.len() / (side * side * self.channels);
+        Tensor::from_data(TensorData::new(crops, [rows, side, side, self.channels]), &Device::flex())
+    }
+
+    /// Gradients of the second part's parameters and by the cut-out maps, from those by its outputs.
+    pub fn judged(&self, judgement: Judgement, by_scores: Vec<f32>, by_boxes: Vec<f32>) -> (Partial, Vec<f32>) {
+        let Judgement { pass, crops, outputs: [scores, boxes], .. } = judgement;
+        let mut found = (weighed(scores, by_scores) + weighed(boxes, by_boxes)).backward();
+        let by_crops = crops.grad_remove(&mut found).map(|g| to_vec(g.into_data())).unwrap_or_default();
+        (self.partial(&pass, &mut found), by_crops)
+    }
+
+    /// Gradients of the first part's parameters, from those by its outputs.
+    pub fn looked(&self, look: Look, by_maps: Vec<f32>, by_objectness: Vec<f32>, by_steps: Vec<f32>) -> Partial {
+        let outputs = weighed(look.maps, by_maps) + weighed(look.objectness, by_objectness);
+        let mut found = (outputs + weighed(look.steps, by_steps)).backward();
+        self.partial(&look.pass, &mut found)
+    }
+
+    fn partial(&self, pass: &Pass, found: &mut Gradients) -> Partial {
+        Partial(pass.found(found, &self.learns))
+    }
+}
+
+fn seen([maps, objectness, steps]: [Tensor<4>; 3]) -> Seen {
+    let [rows, height, width, channels] = maps.dims();
+    let maps = Maps { rows, height, width, channels, values: to_vec(maps.into_data()) };
+    Seen { maps, objectness: to_vec(objectness.into_data()), steps: to_vec(steps.into_data()) }
+}
+
+/// `sum(x * gradient)`: linear in x, and its derivative is the gradient.
+fn weighed<const D: usize>(x: Tensor<D>, gradient: Vec<f32>) -> Tensor<1> {
+    let gradient = TensorData::new(gradient, x.dims());
+    (x * Tensor::from_inner(Tensor::from_data(gradient, &Device::flex()))).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIDE: usize = 7;
+
+    fn small() -> (Detector, Weights) {
+        let config = config::Network { width: 4, ..config::Config::default().network };
+        let detector = Detector::new(&config, 32, 2, 9).unwrap();
+        let weights = detector.begin(None, 5).unwrap();
+        (detector, weights)
+    }
+
+    fn frames() -> Frames {
+        let (rows, height, width) = (2, 40, 56);
+        let pixels = (0..rows * height * width * 3).map(|i| (i as f32 * 0.113).sin()).collect();
+        Frames { rows, height, width, pixels }
+    }
+
+    fn wave(n: usize, step: f32) -> Vec<f32> {
+        (0..n).map(|i| (i as f32 * step).cos()).collect()
+    }
+
+    #[test]
+    fn the_map_has_a_cell_for_every_16_pixels() {
+        let (detector, weights) = small();
+        let seen = detector.see(&weights, frames());
+        assert_eq!((seen.maps.height, seen.maps.width, seen.maps.channels), (3, 4, 16));
+        assert_eq!((seen.objectness.len(), seen.steps.len()), (2 * 12 * 9, 2 * 12 * 36));
+        let look = detector.look(&weights, frames());
+        let far = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(far(&look.seen.maps.values, &seen.maps.values) < 1e-5, "training sees what inference sees");
+        assert!(far(&look.seen.steps, &seen.steps) < 1e-5);
+        let crops = wave(3 * SIDE * SIDE * detector.channels, 0.3);
+        let [scores, boxes] = detector.opinion(&weights, crops.clone(), SIDE);
+        let judgement = detector.judge(&weights, crops, SIDE);
+        assert_eq!((scores.rows, scores.dim, boxes.dim), (3, 3, 8));
+        assert!(far(&judgement.scores.values, &scores.values) < 1e-6);
+        assert!(far(&judgement.boxes.values, &boxes.values) < 1e-6);
+    }
+
+    /// Both parts against finite differences, by a number of every kind of parameter, and by a cut-out map; what is frozen has
+    /// no gradient.
+    #[test]
+    fn gradients_are_differences() {
+        let (detector, weights) = small();
+        // Larger numbers than those of the beginning, so that differences show.
+        let mut named = detector.named(&weights);
+        for n in named.iter_mut().filter(|n| n.name.starts_with("rpn") || n.name.starts_with("roi")) {
+            n.values.iter_mut().enumerate().for_each(|(i, v)| *v = 0.1 * (i as f32 * 0.7).sin());
+        }
+        let weights = detector.from_named(&named).unwrap();
+        let crops = wave(2 * SIDE * SIDE * detector.channels, 0.3);
+        let (a, b, c) = (wave(2 * 12 * 16, 0.2), wave(2 * 12 * 9, 0.5), wave(2 * 12 * 36, 0.9));
+        let (d, e) = (wave(2 * 3, 0.4), wave(2 * 8, 0.8));
+        let dot = |x: &[f32], g: &[f32]| x.iter().zip(g).map(|(x, g)| f64::from(*x) * f64::from(*g)).sum::<f64>();
+        let value = |weights: &Weights, crops: &[f32]| {
+            let seen = detector.see(weights, frames());
+            let [scores, boxes] = detector.opinion(weights, crops.to_vec(), SIDE);
+            dot(&seen.maps.values, &a)
+                + dot(&seen.objectness, &b)
+                + dot(&seen.steps, &c)
+                + dot(&scores.values, &d)
+                + dot(&boxes.values, &e)
+        };
+        let judgement = detector.judge(&weights, crops.clone(), SIDE);
+        let (heads, by_crops) = detector.judged(judgement, d.clone(), e.clone());
+        let look = detector.look(&weights, frames());
+        let found = detector.looked(look, a.clone(), b.clone(), c.clone()).with(heads);
+        let mut checked = 0;
+        for (place, n) in named.iter().enumerate().take(found.len()) {
+            let frozen = n.name.contains("bn") || n.name.contains("sample.1");
+            let frozen = frozen || n.name.starts_with("conv1") || n.name.starts_with("layer1");
+            assert_eq!(found[place].is_none(), frozen, "{}", n.name);
+            let Some(gradient) = &found[place] else { continue };
+            let gradient = to_vec(gradient.to_data());
+            let i = n.values.len() / 2;
+            let moved = |by: f32| {
+                let mut named = named.clone();
+                named[place].values[i] += by;
+                value(&detector.from_named(&named).unwrap(), &crops)
+            };
+            let difference = (moved(2e-3) - moved(-2e-3)) / 4e-3;
+            let close = (difference - f64::from(gradient[i])).abs() < 2e-2 * (1.0 + difference.abs());
+            assert!(close, "{}: {difference} is not {}", n.name, gradient[i]);
+            checked += 1;
+        }
+        assert!(checked > 20, "{checked}");
+        for i in [0, 100, 700] {
+            let moved = |by: f32| {
+                let mut crops = crops.clone();
+                crops[i] += by;
+                value(&weights, &crops)
+            };
+            let difference = (moved(1e-2) - moved(-1e-2)) / 2e-2;
+            assert!((difference - f64::from(by_crops[i])).abs() < 1e-2 * (1.0 + difference.abs()), "crop {i}");
+        }
+    }
+
+    #[test]
+    fn it_begins_with_the_weights_it_is_given() {
+        let (detector, weights) = small();
+        let config = config::Network { width: 4, ..config::Config::default().network };
+        let backbone = super::super::Network::new(&config, 32).unwrap();
+        let given = backbone.named(&backbone.init(9));
+        let begun = detector.named(&detector.begin(Some(&given), 5).unwrap());
+        let of = |list: &[Named], name: &str| list.iter().find(|n| n.name == name).unwrap().values.clone();
+        assert_eq!(of(&begun, "layer3.0.conv1.weight"), of(&given, "layer3.0.conv1.weight"));
+        let own = "rpn.head.bbox_pred.weight";
+        assert_eq!(of(&begun, own), of(&detector.named(&weights), own));
+        // An untrained detector has the untrained network of the same seed.
+        assert_eq!(
+            of(&detector.named(&weights), "layer4.1.conv2.weight"),
+            of(&backbone.named(&backbone.init(5)), "layer4.1.conv2.weight")
+        );
+        let alexnet = config::Network { arch: Arch::Alexnet, ..config };
+        assert!(Detector::new(&alexnet, 32, 2, 9).unwrap_err().hint.contains("resnet18"));
+        assert!(detector.begin(Some(&given[..3]), 5).unwrap_err().message.contains("missing"));
+    }
+}

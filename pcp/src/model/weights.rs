@@ -1,0 +1,186 @@
+//! The numbers of a network: parameters that learn, and batch-norm buffers that follow.
+
+use super::layers::Moments;
+use burn::tensor::{Device, Tensor, TensorData};
+use pcp_core::error::{Error, Result};
+use pcp_core::rng::{Key, Purpose};
+
+/// How a parameter begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default.
+    Uniform,
+    /// The same, with the fan-in of the layer that a bias belongs to.
+    UniformBias(usize),
+    /// N(0, std).
+    Normal(f32),
+    /// All the same.
+    Constant(f32),
+}
+
+/// Name, shape and beginning of an array.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub init: Init,
+}
+
+impl Spec {
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn values(&self, index: usize, seed: u64) -> Vec<f32> {
+        let key = Key { purpose: Purpose::Weights, seed, round: 0, epoch: 0 };
+        let mut stream = key.stream(index as u64, 0);
+        let uniform = |fan_in: usize| 1.0 / (fan_in as f32).sqrt();
+        let n = self.len();
+        match self.init {
+            Init::Uniform => {
+                let a = uniform(self.shape[1..].iter().product());
+                (0..n).map(|_| stream.uniform(-a, a)).collect()
+            }
+            Init::UniformBias(fan_in) => {
+                let a = uniform(fan_in);
+                (0..n).map(|_| stream.uniform(-a, a)).collect()
+            }
+            Init::Normal(std) => (0..n).map(|_| std * stream.normal()).collect(),
+            Init::Constant(c) => vec![c; n],
+        }
+    }
+}
+
+/// An array with its name and shape, as files hold it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// Torchvision's name.
+    pub name: String,
+    /// Torchvision's shape.
+    pub shape: Vec<usize>,
+    /// The values, row-major.
+    pub values: Vec<f32>,
+}
+
+/// The numbers of a network. Cheap to clone: parameters are shared until one is changed.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// What learns, each flattened.
+    pub(super) parameters: Vec<Tensor<1>>,
+    /// Running means and variances of batch norm.
+    pub(super) buffers: Vec<Vec<f32>>,
+}
+
+impl Weights {
+    pub(super) fn init(parameters: &[Spec], buffers: &[Spec], seed: u64) -> Self {
+        Weights {
+            parameters: parameters.iter().enumerate().map(|(i, s)| flat(s.values(i, seed))).collect(),
+            buffers: buffers.iter().map(|s| s.values(0, seed)).collect(),
+        }
+    }
+
+    pub(super) fn named(&self, parameters: &[Spec], buffers: &[Spec]) -> Vec<Named> {
+        let named = |s: &Spec, values| Named { name: s.name.clone(), shape: s.shape.clone(), values };
+        let learned = parameters.iter().zip(&self.parameters).map(|(s, t)| named(s, to_vec(t.to_data())));
+        let followed = buffers.iter().zip(&self.buffers).map(|(s, b)| named(s, b.clone()));
+        learned.chain(followed).collect()
+    }
+
+    pub(super) fn from_named(parameters: &[Spec], buffers: &[Spec], named: &[Named]) -> Result<Self> {
+        let find = |s: &Spec| -> Result<Vec<f32>> {
+            let found = named.iter().find(|n| n.name == s.name);
+            match found {
+                Some(n) if n.shape == s.shape => Ok(n.values.clone()),
+                Some(n) => Err(Error::file(
+                    format!("{} has the shape {:?}, not {:?}", s.name, n.shape, s.shape),
+                    "use weights of the same network (arch, width and size)",
+                )),
+                None => Err(Error::file(format!("{} is missing", s.name), "use weights of the same network")),
+            }
+        };
+        Ok(Weights {
+            parameters: parameters.iter().map(|s| find(s).map(flat)).collect::<Result<_>>()?,
+            buffers: buffers.iter().map(find).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Folds the batch statistics of a step into the running ones, view by view (PyTorch's momentum 0.1, unbiased variance).
+    pub fn follow(&mut self, moments: &[Moments]) {
+        const SHARE: f32 = 0.1;
+        for m in moments {
+            let unbiased = if m.count > 1 { m.count as f32 / (m.count - 1) as f32 } else { 1.0 };
+            for (c, mean) in self.buffers[m.mean_buffer].iter_mut().enumerate() {
+                *mean += SHARE * (m.mean[c] - *mean);
+            }
+            for (c, variance) in self.buffers[m.variance_buffer].iter_mut().enumerate() {
+                *variance += SHARE * (m.variance[c] * unbiased - *variance);
+            }
+        }
+    }
+
+    /// Moves the parameters towards those of `other`: `keep` of the old, the rest of the other. Buffers stay.
+    pub fn drift(&mut self, other: &Weights, keep: f64) {
+        let pairs = self.parameters.iter_mut().zip(&other.parameters);
+        pairs.for_each(|(p, q)| *p = p.clone() * keep + q.clone() * (1.0 - keep));
+    }
+
+    /// Whether every number is finite.
+    pub fn is_finite(&self) -> bool {
+        let finite = |v: &[f32]| v.iter().all(|x| x.is_finite());
+        self.parameters.iter().all(|p| finite(&to_vec(p.to_data()))) && self.buffers.iter().all(|b| finite(b))
+    }
+}
+
+/// SGD with momentum: one velocity per parameter.
+#[derive(Clone, Debug)]
+pub struct Optimizer {
+    velocity: Vec<Tensor<1>>,
+}
+
+impl Optimizer {
+    /// At rest.
+    pub fn new(weights: &Weights) -> Self {
+        Optimizer { velocity: weights.parameters.iter().map(|p| p.zeros_like()).collect() }
+    }
+
+    /// One step on all parameters.
+    pub fn step(&mut self, weights: &mut Weights, gradients: Vec<Tensor<1>>, sgd: kernels::Sgd) {
+        let old = weights.parameters.drain(..).zip(gradients).zip(self.velocity.drain(..));
+        let (parameters, velocity) = old.map(|((w, g), v)| kernels::sgd(w, g, v, sgd)).unzip();
+        (weights.parameters, self.velocity) = (parameters, velocity);
+    }
+
+    /// One step on the parameters that have a gradient.
+    pub fn step_some(&mut self, weights: &mut Weights, gradients: Vec<Option<Tensor<1>>>, sgd: kernels::Sgd) {
+        let places = weights.parameters.iter_mut().zip(self.velocity.iter_mut()).zip(gradients);
+        for ((w, v), g) in places {
+            if let Some(g) = g {
+                (*w, *v) = kernels::sgd(w.clone(), g, v.clone(), sgd);
+            }
+        }
+    }
+
+    /// The velocities, in the order of the parameters.
+    pub fn velocities(&self) -> Vec<Vec<f32>> {
+        self.velocity.iter().map(|v| to_vec(v.to_data())).collect()
+    }
+
+    /// The reverse of [`velocities`](Self::velocities).
+    pub fn from_velocities(velocities: Vec<Vec<f32>>) -> Self {
+        Optimizer { velocity: velocities.into_iter().map(flat).collect() }
+    }
+}
+
+/// A flat tensor on the CPU.
+pub fn flat(values: Vec<f32>) -> Tensor<1> {
+    let n = values.len();
+    Tensor::from_data(TensorData::new(values, [n]), &Device::flex())
+}
+
+/// The values of a tensor of f32, which is all that we make.
+pub fn to_vec(data: TensorData) -> Vec<f32> {
+    match data.try_into_vec::<f32>() {
+        Ok(values) => values,
+        Err(e) => unreachable!("all tensors hold f32: {e:?}"),
+    }
+}

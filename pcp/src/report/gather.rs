@@ -1,0 +1,131 @@
+//! Everything that a page says of a run, read from its folder. What is missing or broken is left out, and said.
+
+use crate::config::Config;
+use crate::data::Labels;
+use crate::run::{About, EpochRecord, FileRow, RunFolder, RunResult};
+use pcp_core::error::Result;
+use pcp_core::matrix::Matrix;
+use pcp_core::purify::Grouping;
+
+/// What a run folder holds.
+pub struct Contents {
+    pub name: String,
+    pub config: Config,
+    pub about: About,
+    pub records: Vec<EpochRecord>,
+    pub result: Option<RunResult>,
+    pub files: Vec<FileRow>,
+    /// The class of every file, where each has one.
+    pub labels: Option<Labels>,
+    /// The newest clusters, unless every image is its own.
+    pub grouping: Option<Grouping>,
+    /// When they were made, in words.
+    pub grouped: String,
+    /// The clusters before them.
+    pub before: Option<Grouping>,
+    pub embeddings: Option<Matrix>,
+    /// What the run warned of, and how often.
+    pub warnings: Vec<(String, usize)>,
+    /// What the page lacks, and why.
+    pub notes: Vec<String>,
+}
+
+pub fn gather(run: &RunFolder) -> Result<Contents> {
+    let (config, about) = run.read_config()?;
+    let name = run.path().canonicalize().unwrap_or_else(|_| run.path().to_path_buf());
+    let name = name.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned());
+    let mut parts = Parts { run, notes: Vec::new() };
+    let files = parts.read("files.csv", RunFolder::read_files).unwrap_or_default();
+    let records = parts.read("metrics.jsonl", RunFolder::read_metrics).unwrap_or_default();
+    let result = parts.read("result.json", RunFolder::read_result).flatten();
+    let fits = |rows: usize| rows == files.len() && rows > 0;
+    let embeddings = parts.read("embeddings.npy", RunFolder::read_embeddings);
+    let embeddings = parts.fitting("embeddings.npy", embeddings, |e| fits(e.rows));
+
+    // However many clusterings are kept, the newest two are read.
+    let mut stored = run.epochs_with_clusters();
+    let mut newest = |parts: &mut Parts| {
+        let (round, epoch) = stored.pop()?;
+        let grouping = parts.read("clusters", |run| run.read_epoch_clusters((round, epoch)));
+        let done = round * config.train.epochs + epoch + 1;
+        Some((parts.fitting("clusters", grouping, |g| fits(g.cluster.len()))?, format!("of epoch {done}")))
+    };
+    let last = parts.read("clusters.csv", RunFolder::read_final_clusters);
+    let last = parts.fitting("clusters.csv", last, |g| fits(g.cluster.len())).map(|g| (g, "at the end".to_string()));
+    let (grouping, grouped) = last.or_else(|| newest(&mut parts)).unzip();
+    let before = newest(&mut parts).map(|(grouping, _)| grouping);
+
+    Ok(Contents {
+        name,
+        labels: labels(&files),
+        grouping: grouping.filter(is_clustered),
+        grouped: grouped.unwrap_or_default(),
+        before: before.filter(is_clustered),
+        embeddings,
+        warnings: warnings(run),
+        notes: parts.notes,
+        config,
+        about,
+        records,
+        result,
+        files,
+    })
+}
+
+struct Parts<'a> {
+    run: &'a RunFolder,
+    notes: Vec<String>,
+}
+
+impl Parts<'_> {
+    /// A part, when its file is there and whole.
+    fn read<T>(&mut self, file: &str, read: impl FnOnce(&RunFolder) -> Result<T>) -> Option<T> {
+        if !self.run.file(file).exists() {
+            return None;
+        }
+        read(self.run).map_err(|e| self.notes.push(format!("{file} is left out: {}.", e.message))).ok()
+    }
+
+    /// A part, when it is about the images of `files.csv`.
+    fn fitting<T>(&mut self, file: &str, part: Option<T>, fits: impl FnOnce(&T) -> bool) -> Option<T> {
+        let part = part?;
+        if !fits(&part) {
+            self.notes.push(format!("{file} is left out: it does not have the rows of files.csv."));
+            return None;
+        }
+        Some(part)
+    }
+}
+
+/// Whether any two samples share a cluster.
+fn is_clustered(grouping: &Grouping) -> bool {
+    let mut clusters = grouping.cluster.clone();
+    clusters.sort_unstable();
+    clusters.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Classes by name, when every file has one.
+fn labels(files: &[FileRow]) -> Option<Labels> {
+    let names: Vec<&String> = files.iter().map(|row| row.label.as_ref()).collect::<Option<_>>()?;
+    let mut classes: Vec<String> = names.iter().map(|name| (*name).clone()).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let of = names.iter().filter_map(|name| classes.binary_search(name).ok().map(|c| c as u32)).collect();
+    (!classes.is_empty()).then_some(Labels { classes, of })
+}
+
+/// The log's warnings in the order of their first time. Those that differ in their numbers only are one, told as it was last.
+fn warnings(run: &RunFolder) -> Vec<(String, usize)> {
+    const MOST: usize = 20;
+    let bytes = std::fs::read(run.file("train.log")).unwrap_or_default();
+    let plain = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    let mut found: Vec<(String, usize)> = Vec::new();
+    for text in String::from_utf8_lossy(&bytes).lines().filter_map(|line| line.strip_prefix("warning: ")) {
+        match found.iter().position(|(known, _)| plain(known) == plain(text)) {
+            Some(at) => found[at] = (text.to_string(), found[at].1 + 1),
+            None if found.len() < MOST => found.push((text.to_string(), 1)),
+            None => {}
+        }
+    }
+    found
+}

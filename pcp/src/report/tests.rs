@@ -1,0 +1,210 @@
+//! Thinning, thumbnails, escaping, and what is said of small and odd runs.
+
+use super::curves::{POINTS, thin};
+use super::page::inert;
+use super::sprites::{Sprites, base64, heat_maps, pack, thumbnails};
+use super::summary::{clock, thousands};
+use super::*;
+use crate::data::Image;
+use crate::run::{EpochRecord, Warning};
+
+fn record(epoch: u32, knn: Option<f64>) -> EpochRecord {
+    EpochRecord {
+        round: 0,
+        epoch,
+        clusters: 3,
+        non_empty: 3,
+        kept: 0.5,
+        pulled_back: 1,
+        dropped: 2,
+        instances: 5,
+        loss: 1.0,
+        loss_instance: None,
+        loss_cluster: None,
+        loss_is: None,
+        lr: 0.03,
+        seconds: 1.0,
+        feature_seconds: 0.0,
+        cluster_seconds: 0.0,
+        train_seconds: 1.0,
+        images_per_second: 10.0,
+        churn: None,
+        knn,
+        classifier: None,
+    }
+}
+
+#[test]
+fn long_runs_are_thinned_and_probes_are_seen() {
+    let records: Vec<EpochRecord> = (0..10_000).map(|e| record(e, (e % 50 == 7).then_some(1.0))).collect();
+    let shown = thin(&records);
+    assert_eq!(shown.len(), POINTS);
+    assert_eq!((shown[0].epoch, shown[POINTS - 1].epoch), (0, 9_999));
+    assert!(shown.windows(2).all(|w| w[0].epoch < w[1].epoch));
+    // A bin has 25 epochs: every second one a probe. The first and the last bin show the ends.
+    assert!(shown.iter().filter(|r| r.knn.is_some()).count() >= 198);
+    assert_eq!(thin(&records[..POINTS]).len(), POINTS);
+    assert_eq!(thin(&records[..1]).len(), 1);
+    assert!(thin(&[]).is_empty());
+    let drawn = curves::curves(&records, 10_000);
+    assert_eq!(drawn["epoch"][0], 1);
+    assert_eq!((&drawn["dropped"][3], &drawn["kept"][3]), (&json!(20.0), &json!(50.0)));
+}
+
+#[test]
+fn base64_is_as_the_standard_has_it() {
+    let pairs =
+        [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+    for (plain, coded) in pairs {
+        assert_eq!(base64(plain.as_bytes()), coded);
+    }
+}
+
+/// The JPEG behind a `data:` URI.
+fn opened(uri: &str) -> image::RgbImage {
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = uri.strip_prefix("data:image/jpeg;base64,").unwrap().trim_end_matches('=');
+    let (mut bits, mut held, mut bytes) = (0u32, 0, Vec::new());
+    for c in text.bytes() {
+        bits = bits << 6 | digits.iter().position(|d| *d == c).unwrap() as u32;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    image::load_from_memory(&bytes).unwrap().to_rgb8()
+}
+
+fn plain(width: usize, height: usize, colour: [u8; 3]) -> Image {
+    Image { width, height, pixels: colour.repeat(width * height) }
+}
+
+#[test]
+fn every_tile_is_where_the_page_looks_for_it() {
+    let mut images = Images::default();
+    for i in 0..70u8 {
+        images.push(u64::from(i), i.to_string(), plain(20, 30, [i * 3, 255 - i * 3, 90]));
+    }
+    let rows: Vec<u32> = (0..70).rev().collect();
+    let sprites = thumbnails(&images, &rows, usize::MAX).unwrap();
+    assert_eq!((sprites.side, sprites.columns, sprites.count, sprites.sheets.len()), (24, 64, 70, 1));
+    let sheet = opened(&sprites.sheets[0]);
+    assert_eq!(sheet.dimensions(), (64 * 24, 2 * 24));
+    for (i, row) in rows.iter().enumerate() {
+        let pixel = sheet.get_pixel((i % 64 * 24 + 12) as u32, (i / 64 * 24 + 12) as u32);
+        assert!(pixel[0].abs_diff(*row as u8 * 3) < 12, "tile {i}: {pixel:?}");
+    }
+    let none = thumbnails(&images, &[], 0).unwrap();
+    assert_eq!((none.count, none.sheets.len()), (0, 0));
+}
+
+#[test]
+fn thumbnails_keep_to_their_budget() {
+    let noise =
+        |seed: usize| (0..40 * 40 * 3).map(|i| (((i * 7919 + seed * 104_729) * 2_654_435) >> 7) as u8).collect();
+    let tiles: Vec<Vec<u8>> = (0..2100).map(noise).collect();
+    let size = |s: &Sprites| s.sheets.iter().map(String::len).sum::<usize>();
+    let whole = pack(&tiles, 40, usize::MAX);
+    let coarse = pack(&tiles, 40, size(&whole) - 1);
+    assert!(coarse.count == 2100 && size(&coarse) < size(&whole));
+    let none = pack(&tiles, 40, 100);
+    assert_eq!((none.count, none.sheets.len()), (0, 0));
+}
+
+#[test]
+fn heat_is_red_where_it_is_hot() {
+    let mut images = Images::default();
+    images.push(0, "a".into(), plain(64, 64, [100, 100, 100]));
+    // Hot in the lower right corner only.
+    let sprites = heat_maps(&images, &[(0, &[0.0, 0.0, 0.0, 5.0])], 2, 96, usize::MAX).unwrap();
+    assert_eq!(sprites.count, 2);
+    let sheet = opened(&sprites.sheets[0]);
+    let (cold, hot) = (sheet.get_pixel(96 + 4, 4), sheet.get_pixel(96 + 90, 90));
+    assert!(cold[0].abs_diff(100) < 12 && cold[2].abs_diff(100) < 12, "{cold:?}");
+    assert!(hot[0] > 150 && hot[2] < 80, "{hot:?}");
+    // Heat that is no number is no heat.
+    heat_maps(&images, &[(0, &[f32::NAN, 0.0, 0.0, 0.0])], 2, 96, usize::MAX).unwrap();
+}
+
+#[test]
+fn heat_maps_are_shown_when_they_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(&dir.path().join("run"), false).unwrap();
+    let mut images = Images::default();
+    (0..3).for_each(|i| images.push(i, i.to_string(), plain(16, 16, [90, 90, 90])));
+    let mut pool = Pool::default();
+    assert!(heat(&run, &images, &mut pool, usize::MAX).unwrap().is_none());
+    let write = |rows: &[u32]| {
+        pcp_core::io::npy::write_npz(&run.file("heat.npz"), |z| {
+            z.add("row", rows)?;
+            z.add("side", &[2u32])?;
+            z.add("heat", &[0.5f32; 8])
+        })
+        .unwrap();
+    };
+    write(&[2, 0]);
+    let shown = heat(&run, &images, &mut pool, usize::MAX).unwrap().unwrap();
+    assert_eq!((&shown["pictures"]["count"], &shown["image"], &pool.rows), (&json!(4), &json!([0, 1]), &vec![2, 0]));
+    for wrong in [&[2u32, 3][..], &[2]] {
+        write(wrong);
+        assert!(heat(&run, &images, &mut pool, usize::MAX).unwrap_err().message.contains("does not fit"));
+    }
+}
+
+#[test]
+fn nothing_in_the_data_can_end_the_script() {
+    let hostile = json!({ "file": "</script><script>alert('x')</script><!-- \u{2028} ä 猫 \"" });
+    let text = inert(&hostile.to_string());
+    assert!(!text.contains('<'));
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), hostile, "and it says the same");
+    // What looks like a place to fill stays as it is.
+    let view = View(json!({ "name": "{{style}} {{script}} {{data}}" }));
+    assert!(page(&[view]).unwrap().contains("{{style}} {{script}} {{data}}"));
+}
+
+#[test]
+fn long_names_keep_their_ends() {
+    let long = format!("{}/ä.jpg", "x".repeat(500));
+    let short = elided(&long);
+    assert!(short.chars().count() <= 80 && short.ends_with("/ä.jpg") && short.contains('…'), "{short}");
+    assert_eq!(elided("a/b.jpg"), "a/b.jpg");
+}
+
+#[test]
+fn places_are_evenly_spaced() {
+    assert_eq!(evenly(10, 5).collect::<Vec<_>>(), [0, 2, 4, 6, 8]);
+    assert_eq!(evenly(2, 5).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(evenly(0, 5).count(), 0);
+}
+
+#[test]
+fn degenerate_embeddings_have_a_place() {
+    for features in [Matrix::new(1, vec![1.0]), Matrix::new(3, vec![0.5; 12]), Matrix::new(2, vec![0.0, 1.0, 1.0, 0.0])]
+    {
+        let rows = features.rows;
+        let drawn = map(&features, 100, &mut Pool::default(), &mut |_| ()).unwrap();
+        assert_eq!(drawn["x"].as_array().unwrap().len(), rows);
+        assert_eq!(neighbours(&features, &mut Pool::default()).len(), rows);
+    }
+}
+
+#[test]
+fn the_lights_know_the_warnings_they_watch() {
+    let of = |w: Warning| health::watched(&w.to_string());
+    assert_eq!(of(Warning::Collapse { spread: 0.01 }), Some("Collapse"));
+    assert_eq!(of(Warning::Imbalance { share: 0.7 }), Some("Balance"));
+    assert_eq!(of(Warning::NothingKept), Some("Purification"));
+    assert_eq!(of(Warning::FewerThanBatch { images: 3, batch: 8 }), None);
+    assert_eq!(of(Warning::BadFiles { count: 3 }), None);
+}
+
+#[test]
+fn numbers_are_for_people() {
+    assert_eq!(
+        [3.4, 103.0, 7500.0].map(clock),
+        [("3".into(), "seconds"), ("1:43".into(), "minutes"), ("2:05".into(), "hours")]
+    );
+    assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+}

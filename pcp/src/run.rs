@@ -1,0 +1,443 @@
+//! The run folder: the only meeting point between training and all that comes after.
+//!
+//! ```text
+//! config.toml            every setting, resolved, with version, revision, CPU and data fingerprint under [about]
+//! train.log              what was said
+//! metrics.jsonl          one line an epoch
+//! checkpoints/           the last two
+//! snapshots/             weights along the way
+//! clusters/r0-e012.npz   label, status, distance and vote of every sample
+//! model.safetensors      the last weights;  model-best.safetensors: those with the best probe
+//! init.safetensors       the weights it began with, where they came from elsewhere
+//! files.csv              id, file and label of every row
+//! bad_files.csv          files that could not be used
+//! stamps.csv             size and time of change of every file that was read
+//! clusters.csv           the final clusters
+//! embeddings.npy         the final embeddings, in the order of files.csv
+//! heat.npz               where the network looks in a few images: their rows, the maps' side, the maps
+//! eval/                  what `pcp eval` found
+//! result.json            the result
+//! report.html            all of it as a page
+//! tensorboard/           the epochs for TensorBoard
+//! lock                   held by the process that writes here
+//! ```
+
+mod checkpoints;
+mod contents;
+mod events;
+mod lock;
+mod record;
+mod stamps;
+mod warning;
+
+pub use checkpoints::Restored;
+pub use contents::FileRow;
+pub use record::{EpochRecord, RunResult};
+pub use warning::Warning;
+
+use crate::config::{Config, DATA_PRESETS};
+use crate::data::{Dataset, Labels};
+use pcp_core::error::{Error, Result, listed};
+use pcp_core::io::atomic::{self, csv_field, make_folder, read_bytes, write_bytes, write_whole};
+use pcp_core::io::npy::{write_npy, write_npz};
+use pcp_core::matrix::Matrix;
+use pcp_core::purify::{Purified, Status};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A kind of run, by what its folder holds.
+#[derive(Debug)]
+pub struct Kind {
+    /// The file of its settings: the first that is written, the last that is removed.
+    pub settings: &'static str,
+    /// The command that makes it.
+    pub made_by: &'static str,
+    /// Folders that a new run begins with.
+    pub folders: &'static [&'static str],
+    /// Everything that a run writes; `--overwrite` removes just this.
+    pub ours: &'static [&'static str],
+}
+
+/// A network's training.
+pub static TRAINING: Kind =
+    Kind { settings: "config.toml", made_by: "pcp train", folders: &["checkpoints", "clusters"], ours: OURS };
+
+/// A detector's training.
+pub static DETECTION: Kind = Kind {
+    settings: "detect.toml",
+    made_by: "pcp detect train",
+    folders: &["checkpoints"],
+    ours: &["detect.toml", "train.log", "metrics.jsonl", "checkpoints", "model.safetensors", "eval", "result.json"],
+};
+
+const OURS: &[&str] = &[
+    "config.toml",
+    "train.log",
+    "metrics.jsonl",
+    "checkpoints",
+    "snapshots",
+    "clusters",
+    "model.safetensors",
+    "model-best.safetensors",
+    "files.csv",
+    "bad_files.csv",
+    "stamps.csv",
+    "clusters.csv",
+    "embeddings.npy",
+    "heat.npz",
+    "init.safetensors",
+    "eval",
+    "result.json",
+    "report.html",
+    "tensorboard",
+];
+
+/// What made a run, written beside its settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Version of this program.
+    pub version: String,
+    /// Its revision, where it is known.
+    pub revision: String,
+    /// The CPU's kind and vector features.
+    pub cpu: String,
+    /// The command, word by word.
+    pub command: String,
+    /// Name of the data set.
+    pub data: String,
+    /// Fingerprint of the images.
+    pub fingerprint: String,
+    /// Presets that were named or implied.
+    pub presets: Vec<String>,
+}
+
+impl About {
+    /// The system's name: that of the last preset that is none of a data set's.
+    pub fn system(&self) -> &str {
+        let own = |name: &&String| !DATA_PRESETS.contains(&name.as_str());
+        self.presets.iter().rev().find(own).map_or("pcp", String::as_str)
+    }
+}
+
+/// A run's folder.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    lock: lock::Held,
+}
+
+impl RunFolder {
+    /// A new folder at `path`, held by this process. A folder that is there already is refused, unless `overwrite`: then the
+    /// files of the run in it are removed, and nothing else.
+    pub fn create(path: &Path, overwrite: bool) -> Result<RunFolder> {
+        Self::create_as(&TRAINING, path, overwrite)
+    }
+
+    /// A new folder of a run on `dataset`, with its settings and the list of its files.
+    pub fn begin(path: &Path, overwrite: bool, config: &Config, about: &About, dataset: &Dataset) -> Result<RunFolder> {
+        let run = Self::create(path, overwrite)?;
+        run.write_config(config, about)?;
+        run.write_files(dataset)?;
+        Ok(run)
+    }
+
+    /// The same for any kind of run.
+    pub fn create_as(kind: &'static Kind, path: &Path, overwrite: bool) -> Result<RunFolder> {
+        let run = RunFolder { path: path.to_path_buf(), lock: None };
+        let begun = run.file(kind.settings).exists();
+        let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
+        let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
+        // What a run leaves that was killed before it had written its settings: folders without a file, nothing to lose.
+        let stillborn = entries.is_some_and(|entries| entries.iter().all(|e| is_empty_beginning(kind, &e.path())));
+        if occupied && !overwrite && !stillborn {
+            let hint = match begun {
+                true => format!(
+                    "go on with --resume {0}, begin anew with --overwrite, or choose another --out",
+                    path.display()
+                ),
+                false => "choose another --out".to_string(),
+            };
+            return Err(Error::usage(format!("{} exists", path.display()), hint));
+        }
+        if occupied && !stillborn && !begun {
+            let message = format!("{} holds no run, so there is nothing to overwrite", path.display());
+            return Err(Error::usage(message, "choose another --out"));
+        }
+        if occupied && !stillborn && !is_ours(&run.file(kind.settings)) {
+            let message = format!("{} in {} was not written by pcp", kind.settings, path.display());
+            return Err(Error::usage(message, "choose another --out: only runs are overwritten"));
+        }
+        make_folder(path)?;
+        let run = run.locked()?;
+        // The settings go last: as long as they are there, this is a run that may be overwritten.
+        for name in kind.ours.iter().rev().filter(|_| occupied) {
+            let file = run.file(name);
+            let removed = if file.is_dir() { fs::remove_dir_all(&file) } else { fs::remove_file(&file) };
+            match removed {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", &file, &e)),
+                _ => {}
+            }
+        }
+        for folder in kind.folders {
+            make_folder(&run.file(folder))?;
+        }
+        Ok(run)
+    }
+
+    /// The run in `path`.
+    pub fn open(path: &Path) -> Result<RunFolder> {
+        Self::open_as(&TRAINING, path)
+    }
+
+    /// The same for any kind of run.
+    pub fn open_as(kind: &'static Kind, path: &Path) -> Result<RunFolder> {
+        let run = RunFolder { path: path.to_path_buf(), lock: None };
+        if !run.file(kind.settings).is_file() {
+            let message = format!("{} is not a run folder: it has no {}", path.display(), kind.settings);
+            return Err(Error::usage(message, format!("give the folder that {} wrote (its --out)", kind.made_by)));
+        }
+        Ok(run)
+    }
+
+    /// `runs/<data>-<preset>-<n>` with the first free n.
+    pub fn fresh_path(data: &str, preset: &str) -> PathBuf {
+        let tidy = |text: &str| -> String {
+            text.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+        };
+        let name = format!("{}-{}", tidy(data), tidy(preset));
+        (1..).map(|n| PathBuf::from(format!("runs/{name}-{n}"))).find(|p| !p.exists()).unwrap_or_default()
+    }
+
+    /// The folder's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes `config.toml`, before anything else happens.
+    pub fn write_config(&self, config: &Config, about: &About) -> Result<()> {
+        let fail = |e: toml::ser::Error| Error::file(format!("config.toml: {e}"), "please report this");
+        let mut text = toml::to_string(&toml::Table::from_iter([(
+            "about".to_string(),
+            toml::Value::try_from(about).map_err(fail)?,
+        )]))
+        .map_err(fail)?;
+        text.push('\n');
+        text.push_str(&toml::to_string(&config.to_table()).map_err(fail)?);
+        write_bytes(&self.file("config.toml"), text.as_bytes())
+    }
+
+    /// The settings and what made them.
+    pub fn read_config(&self) -> Result<(Config, About)> {
+        #[derive(Deserialize)]
+        struct Head {
+            about: About,
+        }
+        let path = self.file("config.toml");
+        let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
+        let head: Head = toml::from_str(&text).map_err(|e| {
+            Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
+        })?;
+        Ok((Config::read(&path)?, head.about))
+    }
+
+    /// Adds a line to `train.log`. The log is a convenience: a failure to write it stops nothing.
+    pub fn log(&self, line: &str) {
+        if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(self.file("train.log")) {
+            let _ = writeln!(file, "{line}");
+        }
+    }
+
+    /// Adds an epoch to `metrics.jsonl`.
+    pub fn append_metrics(&self, record: &impl Serialize) -> Result<()> {
+        let path = self.file("metrics.jsonl");
+        let line =
+            serde_json::to_string(record).map_err(|e| Error::file(format!("metrics: {e}"), "please report this"))?;
+        let append = || -> std::io::Result<()> {
+            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+            file.write_all(format!("{line}\n").as_bytes())?;
+            file.sync_all()
+        };
+        append().map_err(|e| Error::io("write", &path, &e))
+    }
+
+    /// Cuts `metrics.jsonl` back to its first `lines` lines.
+    pub fn cut_metrics(&self, lines: usize) -> Result<()> {
+        let path = self.file("metrics.jsonl");
+        if !path.exists() && lines == 0 {
+            return Ok(());
+        }
+        let bytes = read_bytes(&path)?;
+        let end: usize = bytes.split_inclusive(|b| *b == b'\n').take(lines).map(<[u8]>::len).sum();
+        let whole = bytes[..end].iter().filter(|b| **b == b'\n').count();
+        if whole < lines {
+            return Err(Error::file(
+                format!("{} has {whole} lines, but the checkpoint is {lines} epochs on", path.display()),
+                "restore the file, or begin anew with --overwrite",
+            ));
+        }
+        if end == bytes.len() { Ok(()) } else { write_bytes(&path, &bytes[..end]) }
+    }
+
+    /// All epochs so far.
+    pub fn read_metrics(&self) -> Result<Vec<EpochRecord>> {
+        let path = self.file("metrics.jsonl");
+        let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
+        let parse = |(i, line): (usize, &str)| {
+            serde_json::from_str(line)
+                .map_err(|e| Error::file(format!("{}, line {}: {e}", path.display(), i + 1), "remove the broken line"))
+        };
+        text.lines().enumerate().map(parse).collect()
+    }
+
+    /// Removes files that a crash left half written.
+    pub fn remove_unfinished(&self) {
+        for folder in [self.path.clone(), self.file("checkpoints"), self.file("clusters"), self.file("snapshots")] {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.path().extension().is_some_and(|e| e == atomic::UNFINISHED) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+    }
+
+    /// Writes `files.csv`, `stamps.csv` and, where there is any, `bad_files.csv`.
+    pub fn write_files(&self, data: &Dataset) -> Result<()> {
+        let images = &data.train.images;
+        let label = |row: usize| match &data.train.labels {
+            Some(Labels { classes, of }) => csv_field(&classes[of[row] as usize]),
+            None => String::new(),
+        };
+        write_whole(&self.file("files.csv"), |w| {
+            writeln!(w, "row,id,file,label")?;
+            for (row, (id, name)) in images.ids().iter().zip(images.names()).enumerate() {
+                writeln!(w, "{row},{id},{},{}", csv_field(name), label(row))?;
+            }
+            Ok(())
+        })?;
+        self.write_stamps(data)?;
+        if data.bad.is_empty() {
+            return Ok(());
+        }
+        write_whole(&self.file("bad_files.csv"), |w| {
+            writeln!(w, "id,file,reason")?;
+            for bad in &data.bad {
+                writeln!(w, "{},{},{}", bad.id, csv_field(&bad.name), csv_field(&bad.reason))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes `clusters/r<round>-e<epoch>.npz`. Where nothing was clustered, every sample has a label of its own.
+    pub fn write_epoch_clusters(&self, round: u32, epoch: u32, labels: &[u32], purified: &Purified) -> Result<()> {
+        let status: Vec<u8> = purified.status.iter().map(|s| *s as u8).collect();
+        write_npz(&self.file("clusters").join(format!("r{round}-e{epoch:03}.npz")), |z| {
+            z.add("label", labels)?;
+            z.add("status", &status)?;
+            z.add("distance", &purified.distance)?;
+            z.add("vote", &purified.vote)
+        })
+    }
+
+    /// Writes `clusters.csv`, the final clusters.
+    pub fn write_final_clusters(&self, data: &Dataset, labels: &[u32], purified: &Purified) -> Result<()> {
+        write_whole(&self.file("clusters.csv"), |w| {
+            writeln!(w, "file,cluster,status,distance,vote")?;
+            for (row, name) in data.train.images.names().iter().enumerate() {
+                let status: Status = purified.status[row];
+                let vote = purified.vote[row];
+                let vote = if vote.is_nan() { String::new() } else { vote.to_string() };
+                let (cluster, distance) = (labels[row], purified.distance[row]);
+                writeln!(w, "{},{cluster},{},{distance},{vote}", csv_field(name), status.name())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes `embeddings.npy`.
+    pub fn write_embeddings(&self, features: &Matrix) -> Result<()> {
+        write_npy(&self.file("embeddings.npy"), &[features.rows, features.dim], &features.values)
+    }
+
+    /// Writes `heat.npz`: maps of `side` x `side` values for the images of `rows`.
+    pub fn write_heat(&self, rows: &[usize], side: usize, heat: &[f32]) -> Result<()> {
+        let rows: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
+        write_npz(&self.file("heat.npz"), |z| {
+            z.add("row", &rows)?;
+            z.add("side", &[side as u32])?;
+            z.add("heat", heat)
+        })
+    }
+
+    /// Writes `result.json`, which also says that the run is finished.
+    pub fn write_result(&self, result: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string_pretty(result)
+            .map_err(|e| Error::file(format!("result: {e}"), "please report this"))?;
+        write_bytes(&self.file("result.json"), format!("{text}\n").as_bytes())
+    }
+
+    /// The result of a run that is finished; an error where it is not.
+    pub fn finished(&self) -> Result<RunResult> {
+        self.read_result()?.ok_or_else(|| {
+            let message = format!("{} has no result", self.path.display());
+            Error::file(message, "give the same command again: the run goes on")
+        })
+    }
+
+    /// The result, once the run is finished.
+    pub fn read_result(&self) -> Result<Option<RunResult>> {
+        self.read_result_as()
+    }
+
+    /// The same for any kind of run.
+    pub fn read_result_as<T: for<'a> Deserialize<'a>>(&self) -> Result<Option<T>> {
+        let path = self.file("result.json");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let parsed = serde_json::from_slice(&read_bytes(&path)?);
+        parsed
+            .map(Some)
+            .map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file; --resume makes it again"))
+    }
+}
+
+/// Whether the settings in `path` are those of a run: other tools have files of that name, too.
+fn is_ours(path: &Path) -> bool {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let table: toml::Table = toml::from_str(&text).unwrap_or_default();
+    table.get("about").and_then(|about| about.get("fingerprint")).is_some()
+}
+
+/// Whether `path` is something that a new run makes before its settings are whole, and holds nothing.
+fn is_empty_beginning(kind: &Kind, path: &Path) -> bool {
+    let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
+    let half_settings = path.file_name() == atomic::unfinished(Path::new(kind.settings)).file_name();
+    let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    half_settings || named(&[lock::FILE]) || named(kind.folders) && empty_folder()
+}
+
+/// Refuses to go on with other settings than the run began with, naming each.
+pub fn refuse_changes(before: &Config, now: &Config) -> Result<()> {
+    let (old, new) = (before.entries(), now.entries());
+    // How often to save, and where images are held, changes no bit of the result.
+    let free = ["run.save_minutes", "data.cache", "data.strict"];
+    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && !free.contains(&a.0.as_str()));
+    let changed: Vec<String> = differ.map(|(a, b)| format!("{} is {}, not {}", a.0, a.1, b.1)).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Error::usage(
+        format!("a run goes on with the settings it began with: {}", listed(changed)),
+        "leave these options out, or start another run with another --out",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The last few checkpoints of a run, of any kind.
+
+use super::RunFolder;
+use pcp_core::error::{Error, Result};
+use std::fs;
+use std::path::PathBuf;
+
+/// How many are kept.
+const KEEP: usize = 2;
+
+/// The newest checkpoint that is whole, and what is wrong with those after it, which were put aside.
+pub struct Restored<T> {
+    /// What it holds; none where nothing was saved yet.
+    pub state: Option<T>,
+    /// Why newer ones cannot be used.
+    pub damaged: Vec<String>,
+}
+
+impl RunFolder {
+    /// All checkpoints, oldest first: their names are in the order of time.
+    pub fn checkpoints(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.file("checkpoints");
+        let entries = fs::read_dir(&folder).map_err(|e| Error::io("read", &folder, &e))?;
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+        paths.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
+        paths.sort();
+        Ok(paths)
+    }
+
+    /// Removes all checkpoints but the last two.
+    pub fn keep_newest(&self) -> Result<()> {
+        for old in self.checkpoints()?.into_iter().rev().skip(KEEP) {
+            fs::remove_file(&old).map_err(|e| Error::io("remove", &old, &e))?;
+        }
+        Ok(())
+    }
+
+    /// The newest state that `load` can read. Damaged files stay for whoever wants to look at them, under names that are not
+    /// read again; an error where all are damaged.
+    pub fn restore<T>(&self, load: impl Fn(&PathBuf) -> Result<T>) -> Result<Restored<T>> {
+        self.remove_unfinished();
+        let mut damaged = Vec::new();
+        for path in self.checkpoints()?.into_iter().rev() {
+            match load(&path) {
+                Ok(state) => {
+                    let (paths, why): (Vec<PathBuf>, Vec<String>) = damaged.into_iter().unzip();
+                    for path in paths {
+                        let mut name = path.clone().into_os_string();
+                        name.push(".damaged");
+                        let _ = fs::rename(path, name);
+                    }
+                    // A kill may have come before the oldest was removed.
+                    self.keep_newest()?;
+                    return Ok(Restored { state: Some(state), damaged: why });
+                }
+                Err(e) => damaged.push((path, e.message)),
+            }
+        }
+        match damaged.first() {
+            Some((_, why)) => Err(Error::file(
+                format!("no checkpoint of {} can be used: {why}", self.path().display()),
+                "begin the run anew with --overwrite",
+            )),
+            None => Ok(Restored { state: None, damaged: Vec::new() }),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a run folder holds, read back by those who come after training.
+
+use super::RunFolder;
+use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::{csv_rows, read_bytes};
+use pcp_core::io::npy::{read_matrix, read_npz};
+use pcp_core::matrix::Matrix;
+use pcp_core::purify::{Grouping, Status};
+use std::path::Path;
+use std::str::FromStr;
+
+/// A row of `files.csv`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRow {
+    /// The image's lasting number.
+    pub id: u64,
+    /// Its file.
+    pub file: String,
+    /// Its class, where there are any.
+    pub label: Option<String>,
+}
+
+const BROKEN: &str = "restore the file, or run it again";
+
+impl RunFolder {
+    /// The rows of `files.csv`.
+    pub fn read_files(&self) -> Result<Vec<FileRow>> {
+        let path = self.file("files.csv");
+        let parse = |line: usize, row: &[String]| {
+            let [_, id, file, label] = row else { return Err(wrong(&path, line, "four fields are expected")) };
+            let label = (!label.is_empty()).then(|| label.clone());
+            Ok(FileRow { id: number(&path, line, id)?, file: file.clone(), label })
+        };
+        lines(&path, parse)
+    }
+
+    /// `clusters.csv`, the final clusters.
+    pub fn read_final_clusters(&self) -> Result<Grouping> {
+        let path = self.file("clusters.csv");
+        let parse = |line: usize, row: &[String]| {
+            let [_, cluster, status, distance, vote] = row else {
+                return Err(wrong(&path, line, "five fields are expected"));
+            };
+            let named = Status::ALL.into_iter().find(|s| s.name() == status);
+            let status = named.ok_or_else(|| wrong(&path, line, &format!("there is no status {status}")))?;
+            let vote = if vote.is_empty() { f32::NAN } else { number(&path, line, vote)? };
+            Ok((number::<u32>(&path, line, cluster)?, status, number::<f32>(&path, line, distance)?, vote))
+        };
+        let mut grouping = Grouping::default();
+        for (cluster, status, distance, vote) in lines(&path, parse)? {
+            grouping.cluster.push(cluster);
+            grouping.status.push(status);
+            grouping.distance.push(distance);
+            grouping.vote.push(vote);
+        }
+        Ok(grouping)
+    }
+
+    /// The (round, epoch) whose clusters are kept, in order.
+    pub fn epochs_with_clusters(&self) -> Vec<(u32, u32)> {
+        let entries = std::fs::read_dir(self.file("clusters")).into_iter().flatten().flatten();
+        let parse = |name: String| -> Option<(u32, u32)> {
+            let (round, epoch) = name.strip_prefix('r')?.strip_suffix(".npz")?.split_once("-e")?;
+            Some((round.parse().ok()?, epoch.parse().ok()?))
+        };
+        let mut found: Vec<_> = entries.filter_map(|e| parse(e.file_name().to_string_lossy().into_owned())).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// `clusters/r<round>-e<epoch>.npz`.
+    pub fn read_epoch_clusters(&self, (round, epoch): (u32, u32)) -> Result<Grouping> {
+        let path = self.file("clusters").join(format!("r{round}-e{epoch:03}.npz"));
+        let status = |number: u8| {
+            let found = Status::ALL.get(usize::from(number)).copied();
+            found.ok_or_else(|| Error::file(format!("{}: there is no status {number}", path.display()), BROKEN))
+        };
+        let grouping = Grouping {
+            cluster: read_npz(&path, "label")?,
+            status: read_npz(&path, "status")?.into_iter().map(status).collect::<Result<_>>()?,
+            distance: read_npz(&path, "distance")?,
+            vote: read_npz(&path, "vote")?,
+        };
+        let n = grouping.cluster.len();
+        if [grouping.status.len(), grouping.distance.len(), grouping.vote.len()] != [n; 3] {
+            return Err(Error::file(format!("{}: its vectors differ in length", path.display()), BROKEN));
+        }
+        Ok(grouping)
+    }
+
+    /// `embeddings.npy`.
+    pub fn read_embeddings(&self) -> Result<Matrix> {
+        read_matrix(&self.file("embeddings.npy"))
+    }
+}
+
+/// Every line of a CSV file but its heading, read by `parse`, which is also told the line's number.
+fn lines<T>(path: &Path, parse: impl Fn(usize, &[String]) -> Result<T>) -> Result<Vec<T>> {
+    let text = String::from_utf8_lossy(&read_bytes(path)?).into_owned();
+    csv_rows(&text).iter().enumerate().skip(1).map(|(i, row)| parse(i + 1, row)).collect()
+}
+
+fn number<T: FromStr>(path: &Path, line: usize, text: &str) -> Result<T> {
+    text.parse().map_err(|_| wrong(path, line, &format!("{text} is no number")))
+}
+
+fn wrong(path: &Path, line: usize, what: &str) -> Error {
+    Error::file(format!("{}, row {line}: {what}", path.display()), BROKEN)
+}

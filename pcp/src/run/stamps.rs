@@ -1,0 +1,81 @@
+//! `stamps.csv`: what every file of the images looked like when they were read, so that a replaced one can be named.
+
+use super::RunFolder;
+use crate::data::{Dataset, FileStamp, Stamp};
+use pcp_core::error::Result;
+use pcp_core::io::atomic::{csv_field, csv_rows, write_whole};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+const NAME: &str = "stamps.csv";
+
+impl RunFolder {
+    /// Writes the stamps of the files of `data`; nothing where it has none.
+    pub(super) fn write_stamps(&self, data: &Dataset) -> Result<()> {
+        if data.stamps.is_empty() {
+            return Ok(());
+        }
+        write_whole(&self.file(NAME), |w| {
+            writeln!(w, "file,bytes,modified")?;
+            for FileStamp { name, stamp } in &data.stamps {
+                writeln!(w, "{},{},{}", csv_field(name), stamp.size, stamp.modified)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The files of `data` that are not what they were when the run began, each with what happened to it. A list that is not
+    /// there, as of runs of earlier versions, says of no file that it changed.
+    pub fn changed_files(&self, data: &Dataset) -> Vec<String> {
+        let Ok(bytes) = std::fs::read(self.file(NAME)) else { return Vec::new() };
+        let text = String::from_utf8_lossy(&bytes);
+        let mut before: BTreeMap<String, Option<Stamp>> = BTreeMap::new();
+        for row in csv_rows(&text).into_iter().skip(1) {
+            let [name, size, modified] = row.as_slice() else { continue };
+            let stamp = size.parse().ok().zip(modified.parse().ok());
+            before.insert(name.clone(), stamp.map(|(size, modified)| Stamp { size, modified }));
+        }
+        let mut changed = Vec::new();
+        for FileStamp { name, stamp } in &data.stamps {
+            match before.remove(name) {
+                Some(old) if old == Some(*stamp) => {}
+                Some(old) if old.is_none_or(|old| old.size != stamp.size) => {
+                    changed.push(format!("{name} (another size)"))
+                }
+                Some(_) => changed.push(format!("{name} (changed at another time)")),
+                None => changed.push(format!("{name} (new)")),
+            }
+        }
+        changed.extend(before.into_keys().map(|name| format!("{name} (gone)")));
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunFolder::create(&dir.path().join("run"), false).unwrap();
+        let of = |files: &[(&str, u64, i64)]| {
+            let stamp = |(name, size, modified): &(&str, u64, i64)| FileStamp {
+                name: name.to_string(),
+                stamp: Stamp { size: *size, modified: *modified },
+            };
+            Dataset { stamps: files.iter().map(stamp).collect(), ..Dataset::default() }
+        };
+        let began = [("a,\"1\".png", 10, 5), ("b.png", 10, -7), ("c.png", 0, 0), ("d.png", 1, 1)];
+        assert!(run.changed_files(&of(&began)).is_empty(), "nothing is known");
+        run.write_stamps(&of(&[])).unwrap();
+        assert!(!run.file(NAME).exists());
+        run.write_stamps(&of(&began)).unwrap();
+        assert!(run.changed_files(&of(&began)).is_empty());
+        let now = [("a,\"1\".png", 11, 5), ("b.png", 10, -8), ("c.png", 0, 0), ("e.png", 1, 1)];
+        let expected = ["a,\"1\".png (another size)", "b.png (changed at another time)", "e.png (new)", "d.png (gone)"];
+        assert_eq!(run.changed_files(&of(&now)), expected);
+        std::fs::write(run.file(NAME), "file,bytes,modified\nc.png,x,y\n\"").unwrap();
+        assert_eq!(run.changed_files(&of(&began)).len(), 4, "a damaged list knows nothing");
+    }
+}

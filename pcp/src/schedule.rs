@@ -1,0 +1,317 @@
+//! What happens when: the number of clusters (Eq. 1), the learning rate, the warm-up and the votes, epoch by epoch.
+//!
+//! Symbols: T epochs per round, t the epoch within the round, N samples, N_c the floor of the number of clusters K_t,
+//! n the clusterings that vote. Every milestone is `round(share * T)`, so a shorter run is the same recipe shortened.
+
+use crate::config::{Config, LrSchedule, System};
+use pcp_core::error::{Error, Result};
+
+/// Share of the greatest vote from which a filtered sample is pulled back: 3.0 of 4.859263 at n = 15, alpha = 0.8.
+pub const PULL_BACK: f64 = 0.617378;
+
+/// The plan of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    config: Config,
+    samples: usize,
+    /// The floor N_c.
+    pub floor: usize,
+    /// How many past clusterings vote, n.
+    pub history: usize,
+    /// The vote from which a filtered sample is pulled back.
+    pub upper: f64,
+}
+
+impl Schedule {
+    /// Fits `config` to `samples` training images, refusing what cannot work.
+    pub fn new(config: &Config, samples: usize) -> Result<Schedule> {
+        let share = if config.method.system == System::La { 40 } else { 50 };
+        let floor = config.clusters.floor.or((samples / share).max(2));
+        if floor > samples || floor == 0 {
+            return Err(Error::usage(
+                format!("clusters.floor is {floor}, but there are {samples} training images"),
+                format!("give --clusters a number from 1 to {samples}, or auto"),
+            ));
+        }
+        // Paper: n = 15 for T = 200; it shortens with the run.
+        let fitting = (15.0 * f64::from(config.train.epochs) / 200.0).round() as usize;
+        let history = config.purify.history.or(fitting.max(3));
+        let alpha = config.purify.alpha;
+        let upper = config.purify.upper.or(PULL_BACK * greatest_vote(alpha, history));
+        let schedule = Schedule { config: config.clone(), samples, floor, history, upper };
+        if config.purify.votes {
+            schedule.check_votes(alpha)?;
+        }
+        Ok(schedule)
+    }
+
+    /// Refuses thresholds that no vote can reach, with the bound on alpha.
+    fn check_votes(&self, alpha: f64) -> Result<()> {
+        let (n, lower) = (self.history, self.config.purify.lower);
+        if n == 0 {
+            return Err(Error::usage(
+                "purify.history is 0",
+                "let at least one clustering vote, or set purify.votes=false",
+            ));
+        }
+        let greatest = |a: f64| greatest_vote(a, n);
+        if greatest(alpha) < self.upper {
+            let hint = match bound(|a| greatest(a) >= self.upper) {
+                Some(a) => format!("with n = {n} and purify.upper = {}, purify.alpha must be above {a:.3}", self.upper),
+                None => format!("with n = {n} no alpha reaches it: lower purify.upper"),
+            };
+            let message =
+                format!("no vote can reach purify.upper = {}: the greatest is {:.6}", self.upper, greatest(alpha));
+            return Err(Error::usage(message, hint));
+        }
+        let least = |a: f64| 2.0 - greatest_vote(a, n);
+        if least(alpha) >= lower {
+            let hint = match bound(|a| least(a) < lower) {
+                Some(a) => format!("with n = {n} and purify.lower = {lower}, purify.alpha must be above {a:.3}"),
+                None => format!("with n = {n} no alpha falls below it: raise purify.lower"),
+            };
+            let message = format!("no vote can fall below purify.lower = {lower}: the least is {:.6}", least(alpha));
+            return Err(Error::usage(message, hint));
+        }
+        Ok(())
+    }
+
+    /// Epochs per round, T.
+    pub fn epochs(&self) -> u32 {
+        self.config.train.epochs
+    }
+
+    /// Epochs of all rounds.
+    pub fn total_epochs(&self) -> u32 {
+        self.config.train.rounds * self.config.train.epochs
+    }
+
+    /// `round(share * T)`, halves away from zero.
+    fn milestone(&self, share: f64) -> u32 {
+        (share * f64::from(self.epochs())).round() as u32
+    }
+
+    /// Whether the share of the epochs is over.
+    pub fn reached(&self, share: f64, epoch: u32) -> bool {
+        epoch >= self.milestone(share)
+    }
+
+    /// K_t (Eq. 1): from N down to N_c along a straight line in the logarithm, in round 0; N_c in later rounds.
+    pub fn clusters(&self, round: u32, epoch: u32) -> usize {
+        if round > 0 || !self.config.clusters.progressive {
+            return self.floor;
+        }
+        eq1(self.samples, self.floor, epoch, self.epochs())
+    }
+
+    /// Whether K_t is so near to N that every sample is its own instance.
+    pub fn all_instances(&self, clusters: usize) -> bool {
+        clusters as f64 >= self.config.clusters.instances_from * self.samples as f64
+    }
+
+    /// The learning rate; it restarts in every round.
+    pub fn lr(&self, epoch: u32) -> f32 {
+        let train = &self.config.train;
+        match train.lr_schedule {
+            LrSchedule::Cosine => {
+                let done = f64::from(epoch) / f64::from(self.epochs());
+                (train.lr * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())) as f32
+            }
+            LrSchedule::Steps => {
+                let passed = train.lr_steps.iter().rev().find(|[share, _]| epoch >= self.milestone(*share));
+                passed.map_or(train.lr, |[_, factor]| train.lr * factor) as f32
+            }
+        }
+    }
+
+    /// Weight w of the warm-up loss, in the rounds and epochs that have it.
+    pub fn warmup_weight(&self, round: u32, epoch: u32) -> Option<f64> {
+        let o = &self.config.objective;
+        let end = self.milestone(o.warmup_until);
+        if round >= o.warmup_rounds || epoch >= end {
+            return None;
+        }
+        Some(o.warmup_start - (o.warmup_start - o.warmup_end) * f64::from(epoch) / f64::from(end))
+    }
+
+    /// The epoch at which the warm-up of a round ends, where there is one.
+    pub fn warmup_end(&self) -> Option<u32> {
+        let o = &self.config.objective;
+        (o.warmup_rounds > 0).then(|| self.milestone(o.warmup_until))
+    }
+
+    /// Whether CP_r filters in this epoch.
+    pub fn filters(&self, round: u32, epoch: u32) -> bool {
+        round > 0 || epoch >= self.milestone(self.config.purify.reliable_from)
+    }
+
+    /// The size up to which clusters are kept whole in this epoch; 0 for none.
+    pub fn whole_up_to(&self, round: u32, epoch: u32) -> usize {
+        let early = round == 0 && epoch < self.milestone(self.config.purify.small_until);
+        if early { self.config.purify.small } else { 0 }
+    }
+
+    /// Whether the release's quirk acts: clusters after the first single one are not assigned.
+    pub fn stops_at_first_single(&self, round: u32, epoch: u32) -> bool {
+        let p = &self.config.purify;
+        p.stop_at_first_single && round == 0 && epoch < self.milestone(p.stable_from)
+    }
+
+    /// Whether this epoch's clustering goes into the history.
+    pub fn stores(&self, round: u32, epoch: u32) -> bool {
+        round > 0 || epoch >= self.milestone(self.config.purify.stable_from)
+    }
+
+    /// Whether CP_s votes in this epoch, given how many clusterings are stored.
+    pub fn votes(&self, round: u32, epoch: u32, stored: usize) -> bool {
+        let p = &self.config.purify;
+        let from = if round == 0 { p.stable_from } else { p.stable_from_later };
+        p.votes && stored >= self.history && epoch >= self.milestone(from)
+    }
+
+    /// Whether the kNN probe runs after this epoch.
+    pub fn probes(&self, round: u32, epoch: u32) -> bool {
+        let every = self.config.evaluate.every.or(probe_interval(self.epochs()));
+        (epoch + 1).is_multiple_of(every) || self.finished_epochs(round, epoch) == self.total_epochs()
+    }
+
+    /// Which snapshot, from 1, is taken after this epoch.
+    pub fn snapshot(&self, round: u32, epoch: u32) -> Option<u32> {
+        let (done, total) = (self.finished_epochs(round, epoch), self.total_epochs());
+        let at = |s: u32| ((u64::from(s) * u64::from(total)).div_ceil(u64::from(self.config.run.snapshots))) as u32;
+        (1..=self.config.run.snapshots).rfind(|s| at(*s) == done)
+    }
+
+    /// How many epochs are over when this one is.
+    pub fn finished_epochs(&self, round: u32, epoch: u32) -> u32 {
+        round * self.epochs() + epoch + 1
+    }
+}
+
+/// Epochs between probes that suit a round of `epochs`.
+pub fn probe_interval(epochs: u32) -> u32 {
+    epochs.div_ceil(20).max(1)
+}
+
+/// Eq. 1: `max(N_c, trunc(10^(log10(N) (1 - t/T))))`.
+pub fn eq1(samples: usize, floor: usize, epoch: u32, epochs: u32) -> usize {
+    let left = 1.0 - f64::from(epoch) / f64::from(epochs);
+    floor.max(10f64.powf((samples as f64).log10() * left).trunc() as usize)
+}
+
+/// The vote when all n past clusterings agree: `sum_{k=0..n} alpha^k`.
+pub fn greatest_vote(alpha: f64, n: usize) -> f64 {
+    (0..=n).map(|k| alpha.powi(k as i32)).sum()
+}
+
+/// The least alpha in 0..1 for which `holds`, which once true stays true.
+fn bound(holds: impl Fn(f64) -> bool) -> Option<f64> {
+    if !holds(1.0) {
+        return None;
+    }
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if holds(middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Auto, Layer, preset};
+
+    fn schedule(epochs: u32, samples: usize, changes: &[&str]) -> Result<Schedule> {
+        let mut layers = vec![Layer::assignment(&format!("train.epochs={epochs}")).unwrap()];
+        layers.extend(changes.iter().map(|c| Layer::assignment(c).unwrap()));
+        Schedule::new(&Config::from_layers(&layers).unwrap(), samples)
+    }
+
+    /// Recipe: method.md 1.3, N = 50000, N_c = 1000, T = 200.
+    #[test]
+    fn eq1_check_values() {
+        let s = schedule(200, 50_000, &[]).unwrap();
+        let values =
+            [(0, 49999), (1, 47366), (10, 29108), (20, 16946), (50, 3343), (70, 1133), (73, 1000), (199, 1000)];
+        for (epoch, clusters) in values {
+            assert_eq!(s.clusters(0, epoch), clusters, "epoch {epoch}");
+        }
+        assert_eq!(s.clusters(1, 0), 1000);
+        assert!(s.all_instances(49999) && !s.all_instances(47366));
+    }
+
+    #[test]
+    fn constant_when_not_progressive() {
+        let s = schedule(200, 50_000, &["clusters.progressive=false", "clusters.floor=77"]).unwrap();
+        assert!((0..200).all(|t| s.clusters(0, t) == 77));
+    }
+
+    /// Recipe: method.md 1.2, "Check T = 40".
+    #[test]
+    fn a_short_run_shortens_the_history() {
+        let s = schedule(40, 5000, &[]).unwrap();
+        assert_eq!(s.history, 3);
+        assert!((greatest_vote(0.8, 3) - 2.952).abs() < 1e-6);
+        assert!((s.upper - 1.822501).abs() < 2e-6, "{}", s.upper);
+        // Clusterings are stored at the end of epochs 20, 21, 22.
+        let first = (0..40).find(|t| s.votes(0, *t, (0..*t).filter(|e| s.stores(0, *e)).count()));
+        assert_eq!(first, Some(23));
+    }
+
+    #[test]
+    fn the_paper_votes_from_epoch_115() {
+        let s = schedule(200, 50_000, &[]).unwrap();
+        assert_eq!(s.history, 15);
+        assert!((s.upper - 3.0).abs() < 1e-5, "{}", s.upper);
+        let first = (0..200).find(|t| s.votes(0, *t, (0..*t).filter(|e| s.stores(0, *e)).count()));
+        assert_eq!(first, Some(115));
+        assert!(!s.votes(1, 19, 15) && s.votes(1, 20, 15));
+    }
+
+    #[test]
+    fn lr_and_warmup_follow_the_milestones() {
+        let s = schedule(200, 50_000, &[]).unwrap();
+        let close = |a: f32, b: f32| (a - b).abs() < 1e-8;
+        assert!(close(s.lr(119), 0.03) && close(s.lr(120), 0.003) && close(s.lr(160), 0.0003));
+        assert_eq!(s.warmup_weight(0, 0), Some(0.8));
+        assert!((s.warmup_weight(0, 90).unwrap() - 0.65).abs() < 1e-12);
+        assert_eq!(s.warmup_weight(0, 180), None);
+        assert_eq!(s.warmup_weight(1, 0), None);
+        let s = Schedule::new(&Config::from_layers(&[preset("pcp-release").unwrap()]).unwrap(), 50_000).unwrap();
+        assert_eq!(s.warmup_weight(4, 0), Some(0.8));
+        assert!(s.stops_at_first_single(0, 99) && !s.stops_at_first_single(0, 100));
+        let s = schedule(10, 100, &["train.lr_schedule=cosine"]).unwrap();
+        assert!(close(s.lr(0), 0.03) && close(s.lr(5), 0.015));
+    }
+
+    #[test]
+    fn unreachable_thresholds_are_refused_with_the_bound() {
+        let e = schedule(200, 50_000, &["purify.alpha=0.66", "purify.upper=3.0"]).unwrap_err();
+        assert!(e.hint.contains("0.667"), "{e:?}");
+        let e = schedule(200, 50_000, &["purify.alpha=0.5"]).unwrap_err();
+        assert!(e.hint.contains("0.500"), "{e:?}");
+        assert!(schedule(200, 50_000, &["purify.alpha=0.51"]).is_ok());
+        assert!(schedule(200, 50_000, &["purify.alpha=0.5", "purify.votes=false"]).is_ok());
+        assert!(schedule(200, 50_000, &["purify.upper=99.0"]).unwrap_err().hint.contains("no alpha"));
+    }
+
+    #[test]
+    fn the_floor_fits_the_data() {
+        assert_eq!(schedule(10, 1094, &[]).unwrap().floor, 21);
+        assert_eq!(schedule(10, 3, &[]).unwrap().floor, 2);
+        let e = schedule(10, 100, &["clusters.floor=101"]).unwrap_err();
+        assert!(e.message.contains("101") && e.message.contains("100"), "{e:?}");
+        assert!(schedule(10, 100, &["clusters.floor=0"]).is_err());
+    }
+
+    #[test]
+    fn probes_and_snapshots_cover_the_end() {
+        let mut s = schedule(40, 5000, &["run.snapshots=5"]).unwrap();
+        let taken: Vec<u32> = (0..40).filter(|t| s.snapshot(0, *t).is_some()).collect();
+        assert_eq!(taken, [7, 15, 23, 31, 39]);
+        assert_eq!((0..40).filter(|t| s.probes(0, *t)).count(), 20);
+        s.config.evaluate.every = Auto::Value(100);
+        assert_eq!((0..40).filter(|t| s.probes(0, *t)).collect::<Vec<_>>(), [39]);
+    }
+}

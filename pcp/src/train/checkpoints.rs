@@ -1,0 +1,52 @@
+//! The last two states of a run on disk.
+
+use super::{Setup, State};
+use crate::run::Warning;
+use pcp_core::error::{Error, Result};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Writes checkpoints and remembers when the last one was written.
+pub struct Checkpoints<'a> {
+    setup: &'a Setup,
+    saved: Cell<Instant>,
+}
+
+impl<'a> Checkpoints<'a> {
+    pub fn new(setup: &'a Setup) -> Self {
+        Checkpoints { setup, saved: Cell::new(Instant::now()) }
+    }
+
+    /// Saves within an epoch, every `save_minutes`.
+    pub fn save_if_due(&self, state: &State) -> Result<()> {
+        let pause = Duration::from_secs_f64(self.setup.plan.config.run.save_minutes * 60.0);
+        if self.saved.get().elapsed() < pause { Ok(()) } else { self.save(state) }
+    }
+
+    /// Saves `state`, then removes all but the last two. Numbers that are not finite are not worth keeping.
+    pub fn save(&self, state: &State) -> Result<()> {
+        let Setup { network, run, .. } = self.setup;
+        if !state.weights.is_finite() {
+            return Err(Error::training(
+                "the weights are not finite",
+                "start anew with a lower learning rate (--set train.lr=...); checkpoints from before are kept",
+            ));
+        }
+        let p = &state.progress;
+        // Names in the order of time.
+        let name = format!("r{:03}-e{:05}-b{:07}.safetensors", p.round, p.epoch, p.batch);
+        state.save(network, &run.file("checkpoints").join(name))?;
+        self.saved.set(Instant::now());
+        run.keep_newest()
+    }
+}
+
+/// The newest state that is whole; the beginning when there is none yet. Damaged ones are put aside and named.
+pub fn restore(setup: &Setup) -> Result<State> {
+    let restored = setup.run.restore(|path| State::load(&setup.network, &setup.plan, path))?;
+    restored.damaged.into_iter().for_each(|what| setup.warn(Warning::DamagedCheckpoint { what }));
+    let state = restored.state.map_or_else(|| setup.begin(), Ok)?;
+    setup.run.cut_metrics(state.progress.metrics_lines)?;
+    setup.run.cut_events(state.progress.metrics_lines)?;
+    Ok(state)
+}

@@ -1,0 +1,40 @@
+//! The program as users meet it. One binary, so that it is built and linked once.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "program/campaign.rs"]
+mod campaign;
+#[path = "program/cli.rs"]
+mod cli;
+#[path = "program/common.rs"]
+mod common;
+#[path = "program/curate.rs"]
+mod curate;
+#[path = "program/data.rs"]
+mod data;
+#[path = "program/detect.rs"]
+mod detect;
+#[path = "program/determinism.rs"]
+mod determinism;
+#[path = "program/dry_run.rs"]
+mod dry_run;
+#[path = "program/eval.rs"]
+mod eval;
+#[path = "program/export.rs"]
+mod export;
+#[path = "program/faults.rs"]
+mod faults;
+#[path = "program/golden.rs"]
+mod golden;
+#[path = "program/layers.rs"]
+mod layers;
+#[path = "program/probes.rs"]
+mod probes;
+#[path = "program/report.rs"]
+mod report;
+#[path = "program/reproduce.rs"]
+mod reproduce;
+#[path = "program/resume.rs"]
+mod resume;
+#[path = "program/systems.rs"]
+mod systems;
