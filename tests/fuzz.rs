@@ -14,7 +14,6 @@ use pcp::data::voc::Annotation;
 use pcp::data::{Load, Source, cifar, decode, fetch, idx, load};
 use pcp::method::{self, Plan};
 use pcp::model::Network;
-use pcp::schedule::Schedule;
 use pcp::train::State;
 use pcp_core::cancel::Cancel;
 use pcp_core::io::matrix;
@@ -300,19 +299,20 @@ fn checkpoints() {
     (config.network.width, config.network.embedding) = (1, 4);
     let dataset = Arc::new(load(&Load { limit: Some(5), ..Load::new(Source::Bundled) }, &|_, _| ()).unwrap());
     let network = Network::new(&config.network, 32).unwrap();
-    let plan = Plan { schedule: Schedule::new(&config, 5).unwrap(), config, dataset };
-    State::new(&network, network.init(0), method::of(plan.config.method.system), &plan).save(&network, &path).unwrap();
+    let plan = Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap();
+    let method = method::of(plan.config.method.system);
+    State::new(&network, network.init(0), method, &plan).save(&network, &path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let most = 64 << 20;
     campaign("checkpoint", std::slice::from_ref(&whole), most, |bytes| {
         std::fs::write(&path, bytes).unwrap();
-        State::load(&network, &plan, &path).is_ok()
+        State::load(&network, method, &plan, &path).is_ok()
     });
     // Most of the file is weights; the header is where it can go wrong.
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     campaign("checkpoint-header", &[whole[..header].to_vec()], most, |bytes| {
         std::fs::write(&path, [bytes, &whole[header..]].concat()).unwrap();
-        State::load(&network, &plan, &path).is_ok()
+        State::load(&network, method, &plan, &path).is_ok()
     });
 }
 

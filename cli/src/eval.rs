@@ -9,7 +9,7 @@ pub(super) mod tsne;
 
 use crate::progress::{self, bar};
 use clap::Subcommand;
-use pcp::config::Config;
+use pcp::config::Resolved;
 use pcp::data::loader::{Loader, Part, View};
 use pcp::data::{Dataset, Images, Labels, Split};
 use pcp::method::At;
@@ -137,7 +137,7 @@ impl Embedded {
 /// where only the latter have labels.
 fn embed(
     run: &RunFolder,
-    config: &Config,
+    config: &Resolved,
     best: bool,
     part: Option<Part>,
     quiet: bool,
@@ -157,7 +157,7 @@ fn embed(
         (Part::Train, Some(_)) => "training images",
         (Part::Train, None) => "training images (there are no test images)",
     };
-    let loader = Loader::new(dataset.clone(), setup::augmenter(config));
+    let loader = Loader::new(dataset.clone(), config.augmenter());
     let shown = bar("embedding", quiet);
     shown.set_length(loader.images(part).len() as u64);
     let done = |n| shown.inc(n as u64);

@@ -3,7 +3,7 @@
 use super::progress::{bar, read_images};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use pcp::config::Config;
+use pcp::config::Resolved;
 use pcp::data::Source;
 use pcp::jobs::pictures::Gallery;
 use pcp::run::RunFolder;
@@ -105,7 +105,7 @@ pub struct Input {
     /// The number of every row in the file: those left out are counted.
     pub rows: Vec<usize>,
     pub unusable: Vec<Unusable>,
-    pub run: Option<(RunFolder, Config)>,
+    pub run: Option<(RunFolder, Resolved)>,
 }
 
 impl Input {
@@ -208,7 +208,10 @@ impl Input {
         let found = match (&self.run, folder) {
             (Some((_, config)), None) => match Source::parse(&config.data.source) {
                 Ok(Source::Folder(path)) if path.is_dir() => Gallery::of_files(Some(&path), names),
-                _ => read_images(config, quiet, stop).map(|data| Gallery::of_data(Arc::new(data), names)),
+                _ => config
+                    .load_request()
+                    .and_then(|request| read_images(request, quiet, stop))
+                    .map(|data| Gallery::of_data(Arc::new(data), names)),
             },
             _ => Gallery::of_files(folder, names),
         };

@@ -2,12 +2,11 @@
 
 use super::table::duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pcp::config::Config;
+use pcp::config::Resolved;
 use pcp::data::{self, Dataset};
 use pcp::observe::{Live, Observer};
 use pcp::run::{EpochRecord, RunFolder, Warning};
 use pcp::schedule::Schedule;
-use pcp::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result};
 use std::collections::HashSet;
@@ -214,8 +213,8 @@ pub fn byte_bar(what: &str, quiet: bool) -> ProgressBar {
 }
 
 /// Reads the images of a run that was begun, in the same way.
-pub fn read_images_again(config: &Config, quiet: bool, stop: &Cancel) -> Result<Dataset> {
-    read_images(config, quiet, stop).map_err(|e| {
+pub fn read_images_again(config: &Resolved, quiet: bool, stop: &Cancel) -> Result<Dataset> {
+    config.load_request().and_then(|request| read_images(request, quiet, stop)).map_err(|e| {
         let message = format!("the images of this run cannot be read: {}", e.message);
         match e.kind {
             Kind::Usage => Error::data(message, format!("they were in {}: bring them back", config.data.source)),
@@ -225,10 +224,10 @@ pub fn read_images_again(config: &Config, quiet: bool, stop: &Cancel) -> Result<
     })
 }
 
-/// Reads the images that `config` names, with a bar; a stop ends it at once, since there is nothing to save yet.
-pub fn read_images(config: &Config, quiet: bool, stop: &Cancel) -> Result<Dataset> {
+/// Reads images with a bar; a stop ends it at once, since there is nothing to save yet.
+pub fn read_images(request: data::Load, quiet: bool, stop: &Cancel) -> Result<Dataset> {
     let bar = bar("reading", quiet);
-    let (request, shown) = (setup::load_request(config)?, bar.clone());
+    let shown = bar.clone();
     let dataset = stop.run(move || {
         data::load(&request, &|done, total| {
             shown.set_length(total as u64);

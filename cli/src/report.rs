@@ -48,7 +48,8 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     let mut views = Vec::new();
     // One after the other: the images of one run at a time are in memory.
     for run in &runs {
-        let images = run.read_config().and_then(|(config, _)| progress::read_images(&config, args.quiet, stop));
+        let images =
+            run.read_config().and_then(|(config, _)| progress::read_images(config.load_request()?, args.quiet, stop));
         views.push(view(run, images.map(Arc::new), limits, args.quiet, stop)?);
     }
     // Runs of one name are told apart by their paths.

@@ -4,12 +4,11 @@ use super::data::offer;
 use super::progress::{self, Progress};
 use super::{report as pages, table};
 use clap::Parser;
-use pcp::config::{Config, DATA_PRESETS, Layer, System, is_system, preset};
+use pcp::config::{Config, DATA_PRESETS, Layer, Resolved, System, is_system, preset};
 use pcp::data::{self, Source};
 use pcp::model::Network;
 use pcp::observe::{Observer, Silent};
-use pcp::run::{About, RunFolder, RunResult, refuse_changes};
-use pcp::schedule::Schedule;
+use pcp::run::{About, RunFolder, RunResult, resumed_settings};
 use pcp::train::{Setup, State, forecast, setup, told, train};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
@@ -282,9 +281,9 @@ fn dry_run(args: &Args, stop: &Cancel) -> Result<()> {
     let run = RunFolder::create(&place, false)?;
     let outcome = (|| {
         let about = About { presets: args.preset.clone(), ..About::default() };
-        let schedule = Schedule::new(&config, dataset.train.images.len())?;
+        let schedule = config.schedule(dataset.train.images.len())?;
         let progress = Progress::new(args.quiet || args.json, &schedule, dataset.train.images.len(), &run, stop);
-        let setup = Setup::new(config, dataset, run, about, stop.clone(), Arc::new(Silent(stop.clone())))?;
+        let setup = Setup::new(config, dataset, run, about, Arc::new(Silent(stop.clone())))?;
         plan(&setup, &progress);
         // What is written is written before there are two threads.
         setup.initial()?;
@@ -296,7 +295,7 @@ fn dry_run(args: &Args, stop: &Cancel) -> Result<()> {
 }
 
 /// Presets, resolved settings and images of a new run.
-fn read(args: &Args, stop: &Cancel) -> Result<(Vec<String>, Config, data::Dataset)> {
+fn read(args: &Args, stop: &Cancel) -> Result<(Vec<String>, Resolved, data::Dataset)> {
     let source = lasting(Source::parse(args.data.as_deref().unwrap_or("bundled"))?);
     let (names, config) = asked(args, &source)?;
     source.check_dir(!config.data.dir.is_empty())?;
@@ -306,18 +305,18 @@ fn read(args: &Args, stop: &Cancel) -> Result<(Vec<String>, Config, data::Datase
             RunFolder::create(out, false)?;
         }
     }
-    let dataset = match progress::read_images(&config, args.quiet, stop) {
+    let dataset = match progress::read_images(config.load_request()?, args.quiet, stop) {
         Err(e) if e.kind == Kind::Data && offer(&source, Path::new(&config.data.dir), args.quiet, stop)? => {
-            progress::read_images(&config, args.quiet, stop)?
+            progress::read_images(config.load_request()?, args.quiet, stop)?
         }
         read => read?,
     };
-    let config = setup::resolve(config, &dataset)?;
+    let config = config.resolve(&dataset)?;
     // Refuse before anything is written.
-    let network = Network::new(&config.network, setup::image_side(&config))?;
-    setup::check_room(&network, &config, dataset.train.images.len(), data::free_memory())?;
+    let network = Network::new(&config.network, config.data.size)?;
+    setup::check_room(&network, &config.train, dataset.train.images.len(), data::free_memory())?;
     if !config.train.init_from.is_empty() {
-        let (_, left) = setup::foreign_beginning(&network, &config)?;
+        let (_, left) = setup::foreign_beginning(&network, &config.train)?;
         if !args.quiet {
             eprintln!("begins with {}: {}", config.train.init_from, told(&left));
         }
@@ -349,12 +348,12 @@ fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<Option<Prepared>> {
     }
     layers.extend(args.overrides()?);
     let changed = Config::from_layers(&layers)?;
-    refuse_changes(&config, &changed)?;
+    let config = resumed_settings(config, &changed)?;
     if run.read_result()?.is_some() {
         return Ok(None);
     }
     let run = run.locked()?;
-    let dataset = progress::read_images_again(&changed, args.quiet, stop)?;
+    let dataset = progress::read_images_again(&config, args.quiet, stop)?;
     let replaced = run.changed_files(&dataset);
     if dataset.fingerprint() != about.fingerprint {
         let named = match replaced.as_slice() {
@@ -369,7 +368,7 @@ fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<Option<Prepared>> {
     }
     // A kill may have come between the settings and the list of files.
     run.write_files(&dataset)?;
-    let (setup, progress) = prepare(args, changed, dataset, run, about, stop)?;
+    let (setup, progress) = prepare(args, config, dataset, run, about, stop)?;
     setup.warn_of_origin(VERSION, REVISION, &super::bench::cpu());
     let state = setup.restore()?;
     let p = &state.progress;
@@ -384,16 +383,16 @@ fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<Option<Prepared>> {
 
 fn prepare(
     args: &Args,
-    config: Config,
+    config: Resolved,
     dataset: data::Dataset,
     run: RunFolder,
     about: About,
     stop: &Cancel,
 ) -> Result<(Setup, Arc<Progress>)> {
-    let schedule = Schedule::new(&config, dataset.train.images.len())?;
+    let schedule = config.schedule(dataset.train.images.len())?;
     let progress = Arc::new(Progress::new(args.quiet, &schedule, dataset.train.images.len(), &run, stop));
     let observer: Arc<dyn Observer> = progress.clone();
-    let setup = Setup::new(config, dataset, run, about, stop.clone(), observer)?;
+    let setup = Setup::new(config, dataset, run, about, observer)?;
     plan(&setup, &progress);
     progress.say(&format!("folder    {}", setup.run.path().display()));
     setup.warn_beforehand();

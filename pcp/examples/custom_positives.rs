@@ -7,11 +7,10 @@
 
 use pcp::config::{Config, Layer, preset};
 use pcp::data;
-use pcp::method::{At, Memory, Method, Past, Plan, Supervision};
+use pcp::method::{At, FoundTargets, Memory, Method, Past, Plan};
 use pcp::observe::Silent;
 use pcp::run::{About, RunFolder};
-use pcp::train::{Setup, setup, train};
-use pcp_core::cancel::Cancel;
+use pcp::train::{Setup, train};
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{Positives, Purified, Status};
@@ -27,7 +26,7 @@ impl Method for Bursts {
         "images of a folder belong together".into()
     }
 
-    fn supervise(
+    fn find_targets(
         &self,
         plan: &Plan,
         _at: At,
@@ -35,7 +34,7 @@ impl Method for Bursts {
         _memory: &Memory,
         _past: Past,
         _on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Supervision> {
+    ) -> Result<FoundTargets> {
         let mut folders: BTreeMap<Option<&Path>, Vec<u32>> = BTreeMap::new();
         for (row, name) in plan.dataset.train.images.names().iter().enumerate() {
             folders.entry(Path::new(name).parent()).or_default().push(row as u32);
@@ -48,7 +47,7 @@ impl Method for Bursts {
         let positives = Positives::from_sets(n, folders.into_values().filter(|rows| rows.len() > 1));
         let purified =
             Purified { positives, status: vec![Status::Kept; n], distance: vec![0.0; n], vote: vec![f32::NAN; n] };
-        Ok(Supervision { clusters, labels: Some(labels), purified: Some(purified), ..Supervision::default() })
+        Ok(FoundTargets { clusters, labels: Some(labels), purified: Some(purified), ..FoundTargets::default() })
     }
 }
 
@@ -63,11 +62,11 @@ fn main() -> Result<()> {
         Layer::flag("epochs", "train.epochs", 20),
         Layer::flag("width", "network.width", 16),
     ])?;
-    let dataset = data::load(&setup::load_request(&config)?, &|_, _| ())?;
-    let config = setup::resolve(config, &dataset)?;
+    let dataset = data::load(&config.load_request()?, &|_, _| ())?;
+    let config = config.resolve(&dataset)?;
     let about = About { data: dataset.name.clone(), fingerprint: dataset.fingerprint(), ..About::default() };
     let run = RunFolder::begin(Path::new(out), false, &config, &about, &dataset)?;
-    let mut setup = Setup::new(config, dataset, run, about, Cancel::default(), Arc::new(Silent::default()))?;
+    let mut setup = Setup::new(config, dataset, run, about, Arc::new(Silent::default()))?;
     setup.method = &Bursts;
     let result = train(&setup, setup.begin()?)?;
     match result.knn_last {

@@ -8,8 +8,7 @@ use pcp::config::{Config, Layer, preset};
 use pcp::data;
 use pcp::observe::Silent;
 use pcp::run::{About, RunFolder};
-use pcp::train::{Setup, setup, train};
-use pcp_core::cancel::Cancel;
+use pcp::train::{Setup, train};
 use pcp_core::error::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,11 +25,11 @@ fn main() -> Result<()> {
         Layer::flag("epochs", "train.epochs", 20),
         Layer::flag("width", "network.width", 16),
     ])?;
-    let dataset = data::load(&setup::load_request(&config)?, &|_, _| ())?;
-    let config = setup::resolve(config, &dataset)?;
+    let dataset = data::load(&config.load_request()?, &|_, _| ())?;
+    let config = config.resolve(&dataset)?;
     let about = About { data: dataset.name.clone(), fingerprint: dataset.fingerprint(), ..About::default() };
     let run = RunFolder::begin(Path::new(out), false, &config, &about, &dataset)?;
-    let setup = Setup::new(config, dataset, run, about, Cancel::default(), Arc::new(Silent::default()))?;
+    let setup = Setup::new(config, dataset, run, about, Arc::new(Silent::default()))?;
     let result = train(&setup, setup.begin()?)?;
     println!("{} clusters keep {:.0} % of {} images", result.clusters, 100.0 * result.kept, result.images);
     Ok(())

@@ -1,13 +1,15 @@
 //! Every setting of a run, with its default in exactly one place.
 //!
-//! A config is the defaults, then presets, then `--set` values and flags, each laid over the one before. The run folder's
-//! `config.toml` is the result with every `"auto"` replaced by what it stood for.
+//! [`Config`] is what users write: the defaults, then presets, then single settings, each laid over the one before.
+//! [`Resolved`] is what a run uses: every `"auto"` replaced by a value that fits the data. It is what `config.toml` holds.
 
 mod layers;
+mod resolve;
 mod settings;
 mod systems;
 
 pub use layers::{DATA_PRESETS, Layer, PRESETS, is_system, preset};
+pub use resolve::{Resolved, usual_stored_side};
 pub use settings::*;
 pub use systems::*;
 
@@ -41,21 +43,12 @@ impl Config {
 
     /// The config as a TOML table.
     pub fn to_table(&self) -> Table {
-        match Value::try_from(self) {
-            Ok(Value::Table(table)) => table,
-            other => unreachable!("a config is a table: {other:?}"),
-        }
+        table(self)
     }
 
     /// Every setting as `section.key` with its value.
     pub fn entries(&self) -> Vec<(String, Value)> {
-        let mut out = Vec::new();
-        for (section, values) in self.to_table() {
-            if let Value::Table(values) = values {
-                out.extend(values.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
-            }
-        }
-        out
+        entries(self.to_table())
     }
 
     /// Refuses values that make no sense, naming the key and what it may be.
@@ -134,7 +127,7 @@ impl Config {
             return Err(Error::usage(message, "set clusters.features=clean or augmented"));
         }
         if c.evaluate.every == Auto::Value(0) {
-            return Err(Error::usage("evaluate.every is 0", "give --eval-every a number from 1"));
+            return Err(Error::usage("evaluate.every is 0", "give evaluate.every a number from 1"));
         }
         let epochs = u64::from(c.train.rounds) * u64::from(c.train.epochs);
         if epochs > 1_000_000 {
@@ -166,7 +159,7 @@ impl Config {
         {
             return Err(Error::usage(format!("data.mean is {mean:?}"), "data.mean must be three numbers"));
         }
-        // What others mean, the schedule knows.
+        // Other thresholds are checked in `Schedule::new`.
         if self.purify.lower.is_nan() || matches!(self.purify.upper, Auto::Value(upper) if upper.is_nan()) {
             return Err(Error::usage("purify.lower or purify.upper is not a number", "leave them out for the paper's"));
         }
@@ -178,6 +171,25 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// `settings` as a TOML table.
+fn table(settings: &impl serde::Serialize) -> Table {
+    match Value::try_from(settings) {
+        Ok(Value::Table(table)) => table,
+        other => unreachable!("settings are a table: {other:?}"),
+    }
+}
+
+/// Every value of a table of sections, as `section.key`.
+fn entries(table: Table) -> Vec<(String, Value)> {
+    let mut out = Vec::new();
+    for (section, values) in table {
+        if let Value::Table(values) = values {
+            out.extend(values.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
+        }
+    }
+    out
 }
 
 #[cfg(test)]

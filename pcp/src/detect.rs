@@ -13,8 +13,9 @@
 //!
 //! ```text
 //! detect.toml           every setting, with version, revision, CPU and data fingerprint under [about]
-//! train.log             what was said
+//! train.log             what the program said
 //! metrics.jsonl         one line an epoch
+//! warnings.jsonl        one line a warning
 //! checkpoints/          the last two
 //! model.safetensors     the weights
 //! eval/                 what `pcp detect eval` found

@@ -5,7 +5,7 @@ pub mod finetune;
 pub mod heatmap;
 pub mod linear;
 
-use crate::config::{Config, FeatureKind};
+use crate::config::{FeatureKind, Resolved};
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::data::{Dataset, Labels};
 use crate::model::{Network, Tap, Weights};
@@ -103,7 +103,7 @@ pub fn pixel_side(side: usize, images: usize) -> usize {
 
 impl Probe {
     /// A probe with the settings of `config`; `None` when there are no labels.
-    pub fn new(dataset: Arc<Dataset>, loader: Loader, config: &Config) -> Option<Probe> {
+    pub fn new(dataset: Arc<Dataset>, loader: Loader, config: &Resolved) -> Option<Probe> {
         dataset.train.labels.as_ref()?;
         let e = &config.evaluate;
         let tests = dataset.test.as_ref().is_some_and(|test| test.labels.is_some());

@@ -1,7 +1,7 @@
-//! The systems: what each takes for positives, and what its loss is.
+//! The systems: which positives each one finds, and what its loss is.
 //!
 //! Everything else is common: data, views, network, bank, k-means, schedule and evaluation, so that a difference in a result
-//! is a difference of method. A [`Method`] is a handful of pure functions; what a system keeps from step to step is in its
+//! is a difference of method. A [`Method`] is a handful of pure functions; what a system remembers from step to step is its
 //! [`Memory`], a plain value that training holds and saves.
 
 mod and;
@@ -15,14 +15,14 @@ pub mod objective;
 pub mod pcp;
 mod supervised;
 
-use crate::config::{ClusterFeatures, Config, System};
+use crate::config::{ClusterFeatures, Resolved, System};
 use crate::data::Dataset;
 use crate::data::loader::Draw;
 use crate::method::bank::{Bank, Queue};
 use crate::model::classifier::{self, Classifier};
 use crate::model::{Batch, DropoutKey, Network, Step, Tap, Weights};
 use crate::schedule::Schedule;
-use pcp_core::error::Result;
+use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Positives, Purified};
 use pcp_core::rng::{Key, Purpose};
@@ -31,9 +31,9 @@ use std::sync::Arc;
 /// What is fixed for a run.
 #[derive(Clone)]
 pub struct Plan {
-    /// The settings, resolved.
-    pub config: Config,
-    /// What happens when.
+    /// The settings.
+    pub config: Resolved,
+    /// What happens in which epoch.
     pub schedule: Schedule,
     /// The images.
     pub dataset: Arc<Dataset>,
@@ -43,6 +43,11 @@ pub struct Plan {
 pub type At = (u32, u32);
 
 impl Plan {
+    /// The plan of a run with these settings on these images.
+    pub fn new(config: Resolved, dataset: Arc<Dataset>) -> Result<Plan> {
+        Ok(Plan { schedule: config.schedule(dataset.train.images.len())?, config, dataset })
+    }
+
     /// Training images.
     pub fn samples(&self) -> usize {
         self.dataset.train.images.len()
@@ -75,15 +80,22 @@ impl Plan {
     }
 }
 
-/// What a system keeps beside the network.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Memory {
+/// What a system remembers beside the network. Which kind it is, the system decides once, at the beginning.
+#[derive(Clone, Debug)]
+pub enum Memory {
+    /// Nothing: the loss compares within the batch (IS).
+    Nothing,
     /// The memory bank.
-    pub bank: Option<Arc<Bank>>,
-    /// The last keys.
-    pub queue: Option<Arc<Queue>>,
-    /// The classifier over the features.
-    pub classifier: Option<Arc<Classifier>>,
+    Bank(Arc<Bank>),
+    /// The key encoder, a moving average of the network, and its last keys (MoCo).
+    Keys {
+        /// Weights of the key encoder.
+        encoder: Weights,
+        /// The last keys.
+        queue: Arc<Queue>,
+    },
+    /// A classifier over the features (DeepCluster, supervised).
+    Classifier(Arc<Classifier>),
 }
 
 /// What earlier epochs left.
@@ -97,26 +109,26 @@ pub struct Past<'a> {
     pub positives: Option<&'a Positives>,
 }
 
-/// What one epoch learns from.
+/// What a system found for one epoch to learn from.
 #[derive(Clone, Debug, Default)]
-pub struct Supervision {
+pub struct FoundTargets {
     /// K_t; the number of samples where each is alone.
     pub clusters: usize,
     /// Raw cluster of every sample; `None` when nothing is clustered.
     pub labels: Option<Vec<u32>>,
-    /// What became of every sample, and the positive sets; `None` when the system knows of none.
+    /// Status of every sample, and the positive sets; `None` when the system has none.
     pub purified: Option<Purified>,
     /// Centroids, where there are clusters: the next epoch may start from them.
     pub centroids: Option<Matrix>,
     /// Clusterings whose union makes neighbours (LA).
     pub clusterings: Vec<Vec<u32>>,
-    /// A classifier to begin the epoch with (DeepCluster).
+    /// A new classifier for this epoch (DeepCluster).
     pub classifier: Option<Classifier>,
 }
 
-/// What the steps of an epoch are given of it.
+/// What the steps of an epoch learn from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lesson {
+pub struct EpochTargets {
     /// Raw cluster of every sample.
     pub labels: Option<Vec<u32>>,
     /// Positive sets.
@@ -125,33 +137,46 @@ pub struct Lesson {
     pub clusterings: Vec<Vec<u32>>,
 }
 
-/// What a step works on.
+impl EpochTargets {
+    /// The part of `found` that steps need, for so many samples.
+    pub fn new(found: FoundTargets, samples: usize) -> Self {
+        let positives = found.purified.map_or_else(|| Positives::instances(samples), |purified| purified.positives);
+        EpochTargets { labels: found.labels, positives, clusterings: found.clusterings }
+    }
+}
+
+/// The input of a step.
 pub struct Task<'a> {
     /// The network.
     pub network: &'a Network,
-    /// Its numbers.
+    /// Its weights.
     pub weights: &'a Weights,
-    /// The key encoder's (MoCo).
-    pub keys: Option<&'a Weights>,
     /// The views: all of view 1, then all of view 2.
     pub batch: Batch,
     /// Sample of every row of a view.
     pub rows: &'a [usize],
-    /// What dropout is drawn from.
+    /// The random numbers of dropout.
     pub dropout: DropoutKey,
     /// Round and epoch.
     pub at: At,
 }
 
-/// What a step found and changes.
-#[derive(Default)]
+/// The losses of a step, and what it changes in the memory.
 pub struct Outcome {
     /// The losses.
     pub loss: BatchLoss,
+    /// The change of the memory.
+    pub change: Change,
+}
+
+/// What a step changes in the memory of its system.
+pub enum Change {
+    /// The bank takes the embeddings of the step; other memories stay as they are.
+    Embeddings,
     /// The key encoder after the step, and its keys for the queue (MoCo).
-    pub keys: Option<(Weights, Matrix)>,
+    Keys(Weights, Matrix),
     /// The classifier after the step.
-    pub classifier: Option<Classifier>,
+    Classifier(Classifier),
 }
 
 /// The losses of a batch, as sums over samples.
@@ -179,34 +204,28 @@ impl BatchLoss {
     }
 }
 
-/// A look at all images before an epoch.
+/// The features of all images that a system needs before an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
-    /// How they are looked at.
+pub struct FeatureRequest {
+    /// Of which view, or the rows of the bank.
     pub view: ClusterFeatures,
-    /// Which features are taken.
+    /// Which features of the network.
     pub tap: Tap,
 }
 
-/// One system. What is not said is as in instance recognition: one view, the bank loss, nothing to look at beforehand.
+/// One system. The defaults implement instance recognition: one view, the bank loss, no clusters.
 pub trait Method: Send + Sync {
-    /// Refuses data that the system cannot learn from.
-    fn check(&self, _dataset: &Dataset) -> Result<()> {
-        Ok(())
-    }
-
-    /// What it has in mind, in a few words.
+    /// How it will train, in a few words.
     fn describe(&self, plan: &Plan) -> String;
 
-    /// What it keeps, at the beginning.
-    fn memory(&self, plan: &Plan, network: &Network) -> Memory {
+    /// Its memory at the beginning; `weights` are those that the network begins with.
+    fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
         let (momentum, seed) = (plan.config.objective.bank_momentum as f32, plan.config.train.seed);
-        let bank = Bank::new(plan.ids(), network.embedding, momentum, seed);
-        Memory { bank: Some(Arc::new(bank)), ..Memory::default() }
+        Memory::Bank(Arc::new(Bank::new(plan.ids(), network.embedding, momentum, seed)))
     }
 
-    /// Whether it needs a slow copy of the network.
-    fn has_keys(&self) -> bool {
+    /// Whether its memory holds a second copy of the network.
+    fn has_key_encoder(&self) -> bool {
         false
     }
 
@@ -220,13 +239,13 @@ pub trait Method: Send + Sync {
         Tap::Unit
     }
 
-    /// What it wants to see of all images before this epoch.
-    fn look(&self, _plan: &Plan, _at: At) -> Option<Look> {
+    /// Which features of all images it needs before this epoch.
+    fn needed_features(&self, _plan: &Plan, _at: At) -> Option<FeatureRequest> {
         None
     }
 
-    /// What this epoch learns from; `features` are those of [`look`](Self::look).
-    fn supervise(
+    /// What this epoch learns from; `features` are the [needed ones](Self::needed_features).
+    fn find_targets(
         &self,
         plan: &Plan,
         _at: At,
@@ -234,8 +253,8 @@ pub trait Method: Send + Sync {
         _memory: &Memory,
         _past: Past,
         _on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Supervision> {
-        Ok(Supervision { clusters: plan.samples(), ..Supervision::default() })
+    ) -> Result<FoundTargets> {
+        Ok(FoundTargets { clusters: plan.samples(), ..FoundTargets::default() })
     }
 
     /// Whether a last partial batch is left out, unless it is the only one.
@@ -249,7 +268,7 @@ pub trait Method: Send + Sync {
     }
 
     /// The samples of this epoch, batch by batch.
-    fn batches(&self, plan: &Plan, at: At, _lesson: &Lesson) -> Vec<Vec<Draw>> {
+    fn batches(&self, plan: &Plan, at: At, _targets: &EpochTargets) -> Vec<Vec<Draw>> {
         let mut batches = plan.cut(&Draw::first(&plan.shuffled(at)));
         batches.truncate(self.steps(plan));
         batches
@@ -261,12 +280,13 @@ pub trait Method: Send + Sync {
     }
 
     /// Forward, loss and backward of one batch.
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
-            let (loss, gradient) = pcp::loss(v, rows, memory, &lesson.positives, &plan.config.objective, None);
-            (Outcome { loss, ..Outcome::default() }, gradient)
-        })
+        let bank = memory.bank()?;
+        Ok(network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
+            let (loss, gradient) = pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None);
+            (Outcome { loss, change: Change::Embeddings }, gradient)
+        }))
     }
 }
 
@@ -285,23 +305,52 @@ pub fn of(system: System) -> &'static dyn Method {
 }
 
 impl Memory {
-    /// What a step changes beside the network: the bank's rows of its samples (with view 1), the queue, the classifier.
-    pub fn follow(&mut self, rows: &[usize], features: &Matrix, outcome: Outcome) -> Option<Weights> {
-        if let Some(bank) = &mut self.bank {
-            let bank = Arc::make_mut(bank);
-            for (i, row) in rows.iter().enumerate() {
-                bank.update(*row, features.row(i));
-            }
+    /// The memory bank. An error where the system has another kind of memory.
+    pub fn bank(&self) -> Result<&Bank> {
+        match self {
+            Memory::Bank(bank) => Ok(bank),
+            _ => Err(other_memory("a memory bank")),
         }
-        if let Some(classifier) = outcome.classifier {
-            self.classifier = Some(Arc::new(classifier));
-        }
-        let (weights, keys) = outcome.keys?;
-        if let Some(queue) = &mut self.queue {
-            Arc::make_mut(queue).push(&keys);
-        }
-        Some(weights)
     }
+
+    /// The classifier. An error where the system has another kind of memory.
+    pub fn classifier(&self) -> Result<&Classifier> {
+        match self {
+            Memory::Classifier(classifier) => Ok(classifier),
+            _ => Err(other_memory("a classifier")),
+        }
+    }
+
+    /// Takes the new classifier that an epoch begins with, where there is one.
+    pub fn begin_epoch(&mut self, found: &mut FoundTargets) {
+        if let Some(classifier) = found.classifier.take() {
+            *self = Memory::Classifier(Arc::new(classifier));
+        }
+    }
+
+    /// Changes the memory after a step on `rows`, whose embeddings (of view 1) are `features`.
+    pub fn update(&mut self, rows: &[usize], features: &Matrix, change: Change) -> Result<()> {
+        match (self, change) {
+            (Memory::Nothing, Change::Embeddings) => {}
+            (Memory::Bank(bank), Change::Embeddings) => {
+                let bank = Arc::make_mut(bank);
+                for (i, row) in rows.iter().enumerate() {
+                    bank.update(*row, features.row(i));
+                }
+            }
+            (Memory::Keys { encoder, queue }, Change::Keys(next, keys)) => {
+                *encoder = next;
+                Arc::make_mut(queue).push(&keys);
+            }
+            (Memory::Classifier(classifier), Change::Classifier(next)) => *classifier = Arc::new(next),
+            _ => return Err(other_memory("what its steps change")),
+        }
+        Ok(())
+    }
+}
+
+fn other_memory(lacks: &str) -> Error {
+    Error::training(format!("the memory of this system does not hold {lacks}"), "return it from Method::memory")
 }
 
 /// The cross-entropy of `x` under the classifier as an outcome, the classifier one step on, and the gradient by `x`.
@@ -310,7 +359,7 @@ fn classify(classifier: &Classifier, x: &Matrix, labels: &[u32], sgd: classifier
     let mut classifier = classifier.clone();
     classifier.step(&found.by_weights, sgd);
     let loss = BatchLoss::of(&found.each, true);
-    (Outcome { loss, classifier: Some(classifier), keys: None }, found.by_features)
+    (Outcome { loss, change: Change::Classifier(classifier) }, found.by_features)
 }
 
 #[cfg(test)]

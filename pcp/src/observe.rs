@@ -1,6 +1,6 @@
 //! Observing long work: a progress bar, a log, a page or a test is told how far it is, and can cancel it.
 
-use crate::run::{EpochRecord, Warning};
+use crate::run::{DetectorEpoch, EpochRecord, Warning};
 use pcp_core::cancel::Cancel;
 
 /// State of the running epoch.
@@ -12,7 +12,7 @@ pub struct Live {
     pub images_per_second: f64,
     /// Learning rate.
     pub lr: f32,
-    /// K_t.
+    /// K_t; 0 where nothing is clustered.
     pub clusters: usize,
     /// Share of images that have a positive set.
     pub kept: f64,
@@ -30,6 +30,8 @@ pub trait Observer: Send + Sync {
     fn live(&self, _live: &Live) {}
     /// An epoch ended.
     fn epoch(&self, _record: &EpochRecord) {}
+    /// An epoch of a detector's training ended.
+    fn detector_epoch(&self, _record: &DetectorEpoch) {}
     /// The work goes on, but the user should know this.
     fn warn(&self, _warning: &Warning) {}
     /// A line about what the job is doing, for people.

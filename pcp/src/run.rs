@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! config.toml            every setting, resolved, with version, revision, CPU and data fingerprint under [about]
-//! train.log              what was said
+//! train.log              what the program said
 //! metrics.jsonl          one line an epoch
+//! warnings.jsonl         one line a warning, with round and epoch where it is about one; missing where there are none
 //! checkpoints/           the last two
 //! snapshots/             weights along the way
 //! clusters/r0-e012.npz   label, status, distance and vote of every sample
@@ -32,10 +33,10 @@ mod warning;
 
 pub use checkpoints::Restored;
 pub use contents::FileRow;
-pub use record::{EpochRecord, RunResult};
-pub use warning::Warning;
+pub use record::{DetectorEpoch, DetectorResult, EpochRecord, RunResult};
+pub use warning::{Warning, WarningRecord};
 
-use crate::config::{Config, DATA_PRESETS};
+use crate::config::{Config, DATA_PRESETS, DataSettings, Resolved};
 use crate::data::{Dataset, Labels};
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::atomic::{self, csv_field, make_folder, read_bytes, write_bytes, write_whole};
@@ -69,13 +70,23 @@ pub static DETECTION: Kind = Kind {
     settings: "detect.toml",
     made_by: "pcp detect train",
     folders: &["checkpoints"],
-    ours: &["detect.toml", "train.log", "metrics.jsonl", "checkpoints", "model.safetensors", "eval", "result.json"],
+    ours: &[
+        "detect.toml",
+        "train.log",
+        "metrics.jsonl",
+        "warnings.jsonl",
+        "checkpoints",
+        "model.safetensors",
+        "eval",
+        "result.json",
+    ],
 };
 
 const OURS: &[&str] = &[
     "config.toml",
     "train.log",
     "metrics.jsonl",
+    "warnings.jsonl",
     "checkpoints",
     "snapshots",
     "clusters",
@@ -136,7 +147,13 @@ impl RunFolder {
     }
 
     /// A new folder of a run on `dataset`, with its settings and the list of its files.
-    pub fn begin(path: &Path, overwrite: bool, config: &Config, about: &About, dataset: &Dataset) -> Result<RunFolder> {
+    pub fn begin(
+        path: &Path,
+        overwrite: bool,
+        config: &Resolved,
+        about: &About,
+        dataset: &Dataset,
+    ) -> Result<RunFolder> {
         let run = Self::create(path, overwrite)?;
         run.write_config(config, about)?;
         run.write_files(dataset)?;
@@ -221,7 +238,7 @@ impl RunFolder {
     }
 
     /// Writes `config.toml`, before anything else happens.
-    pub fn write_config(&self, config: &Config, about: &About) -> Result<()> {
+    pub fn write_config(&self, config: &Resolved, about: &About) -> Result<()> {
         let fail = |e: toml::ser::Error| Error::file(format!("config.toml: {e}"), "please report this");
         let mut text = toml::to_string(&toml::Table::from_iter([(
             "about".to_string(),
@@ -234,7 +251,7 @@ impl RunFolder {
     }
 
     /// The settings and what made them.
-    pub fn read_config(&self) -> Result<(Config, About)> {
+    pub fn read_config(&self) -> Result<(Resolved, About)> {
         #[derive(Deserialize)]
         struct Head {
             about: About,
@@ -244,7 +261,7 @@ impl RunFolder {
         let head: Head = toml::from_str(&text).map_err(|e| {
             Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
         })?;
-        Ok((Config::read(&path)?, head.about))
+        Ok((Resolved::read(&path)?, head.about))
     }
 
     /// Adds a line to `train.log`. The log is a convenience: a failure to write it stops nothing.
@@ -423,20 +440,22 @@ fn is_empty_beginning(kind: &Kind, path: &Path) -> bool {
     half_settings || named(&[lock::FILE]) || named(kind.folders) && empty_folder()
 }
 
-/// Refuses to go on with other settings than the run began with, naming each.
-pub fn refuse_changes(before: &Config, now: &Config) -> Result<()> {
+/// The settings that a run goes on with: those that it began with, but for the few that change no bit of the result. Other changes in `now`
+/// are refused by name.
+pub fn resumed_settings(before: Resolved, now: &Config) -> Result<Resolved> {
     let (old, new) = (before.entries(), now.entries());
     // How often to save, and where images are held, changes no bit of the result.
     let free = ["run.save_minutes", "data.cache", "data.strict"];
     let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && !free.contains(&a.0.as_str()));
     let changed: Vec<String> = differ.map(|(a, b)| format!("{} is {}, not {}", a.0, a.1, b.1)).collect();
-    if changed.is_empty() {
-        return Ok(());
+    if !changed.is_empty() {
+        return Err(Error::usage(
+            format!("a run goes on with the settings it began with: {}", listed(changed)),
+            "leave these options out, or start another run with another --out",
+        ));
     }
-    Err(Error::usage(
-        format!("a run goes on with the settings it began with: {}", listed(changed)),
-        "leave these options out, or start another run with another --out",
-    ))
+    let data = DataSettings { cache: now.data.cache, strict: now.data.strict, ..before.data };
+    Ok(Resolved { data, run: now.run.clone(), ..before })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The loop (Algorithm 1), and what surrounds it: checkpoints, probes, records, and the end.
+//! The training loop (Algorithm 1), with its checkpoints, probes and records, and what is written at the end.
 
 mod checkpoints;
 mod forecast;
@@ -9,24 +9,25 @@ mod state;
 pub use forecast::{Ahead, Forecast, forecast};
 pub use foreign::{beginning, recognised, told};
 pub use setup::{ModelCard, Setup};
-pub use state::{Progress, State};
+pub use state::{RunProgress, State};
 
 use crate::config::ClusterFeatures;
-use crate::data::loader::{Part, View};
-use crate::method::{Lesson, Past, Task, pcp};
-use crate::model::DropoutKey;
+use crate::data::loader::{Draw, Part, View};
+use crate::method::{EpochTargets, FoundTargets, Outcome, Past, Task, pcp};
+use crate::model::{Batch, DropoutKey, Step};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
-use pcp_core::error::{Error, Result};
+use pcp_core::error::{Error, Kind, Result};
 use pcp_core::matrix::Matrix;
-use pcp_core::purify::Positives;
-use pcp_core::rng::{Key, Purpose};
+use pcp_core::rng::Purpose;
 use state::{Counts, Sums, sizes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A spread of embeddings below this share of an even one is a collapse.
+/// The remedy where loss or weights are not finite.
+const DIVERGED: &str = "start anew with a lower train.lr; checkpoints from before are kept";
+/// A spread of embeddings below this share of a uniform one is a collapse.
 const COLLAPSED: f64 = 0.05;
 /// A cluster with more than this share of the samples holds most of them.
 const MOST: f64 = 0.5;
@@ -38,7 +39,7 @@ pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
     let checkpoints = Checkpoints::new(setup);
     let result = rounds(setup, &mut state, &checkpoints);
     if let Err(e) = &result
-        && e.kind == pcp_core::error::Kind::Stopped
+        && e.kind == Kind::Stopped
     {
         checkpoints.save(&state)?;
         return Err(Error {
@@ -53,11 +54,12 @@ pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
 /// Algorithm 1.
 fn rounds(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<RunResult> {
     while state.progress.round < setup.plan.config.train.rounds {
-        if state.lesson.is_none() {
-            let features = look(setup, state)?; // (a)
-            supervise(setup, state, features)?; // (b) to (d)
+        if state.targets.is_none() {
+            let features = extract_features(setup, state)?; // (a)
+            let found = find_targets(setup, state, features)?; // (b) to (d)
+            set_targets(setup, state, found)?;
         }
-        learn(setup, state, checkpoints)?; // (e)
+        train_epoch(setup, state, checkpoints)?; // (e)
         end_epoch(setup, state)?; // (f)
         checkpoints.save(state)?;
     }
@@ -65,121 +67,102 @@ fn rounds(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result
 }
 
 /// (a) One vector per image: the network in eval mode on a random view, or what the settings ask for instead.
-fn look(setup: &Setup, state: &mut State) -> Result<Matrix> {
+fn extract_features(setup: &Setup, state: &mut State) -> Result<Matrix> {
     let started = Instant::now();
     let at = state.at();
-    let Some(look) = setup.method.look(&setup.plan, at) else { return Ok(Matrix::default()) };
-    let view = match look.view {
+    let Some(needed) = setup.method.needed_features(&setup.plan, at) else { return Ok(Matrix::default()) };
+    let view = match needed.view {
         ClusterFeatures::Augmented => View::Random(setup.plan.key(Purpose::ClusterView, at), 0),
         ClusterFeatures::Clean => View::Clean,
-        ClusterFeatures::Bank => {
-            let bank = state.memory.bank.as_ref();
-            return Ok(bank.map(|bank| bank.rows.clone().normalised()).unwrap_or_default());
-        }
+        ClusterFeatures::Bank => return Ok(state.memory.bank()?.rows.clone().normalised()),
     };
     setup.observer.begin("features", setup.plan.samples());
-    let features = setup.embed(&state.weights, view, look.tap)?;
+    let features = setup.embed(&state.weights, view, needed.tap)?;
     state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
     let spread = features.clone().normalised().spread() * (features.dim as f64).sqrt();
     if spread < COLLAPSED {
-        setup.warn(Warning::Collapse { spread });
+        setup.warn(Some(at), Warning::Collapse { spread });
     }
     Ok(features)
 }
 
-/// (b) to (d): what the epoch learns from; in PCP, K_t clusters, purified into positive sets. The raw clusters join the
-/// history that later epochs ask.
-fn supervise(setup: &Setup, state: &mut State, features: Matrix) -> Result<()> {
+/// (b) to (d): what the epoch learns from; in PCP, K_t clusters, purified into positive sets.
+fn find_targets(setup: &Setup, state: &mut State, features: Matrix) -> Result<FoundTargets> {
     let started = Instant::now();
-    let at @ (round, epoch) = state.at();
-    if setup.method.look(&setup.plan, at).is_some() {
+    let at = state.at();
+    if setup.method.needed_features(&setup.plan, at).is_some() {
         setup.observer.begin("clustering", setup.method.clustering_steps(&setup.plan));
     }
     let (method, plan, memory) = (setup.method, setup.plan.clone(), state.memory.clone());
-    let (history, observer, stop) = (state.history.clone(), setup.observer.clone(), setup.stop.clone());
-    let (centroids, before) = (state.centroids.clone(), state.previous.clone());
-    let mut supervision = setup.stop.run(move || {
-        let positives = before.as_ref().map(|lesson| &lesson.positives);
+    let (history, centroids, before) = (state.history.clone(), state.centroids.clone(), state.previous.clone());
+    let observer = setup.observer.clone();
+    let found = setup.cancel().run(move || {
+        let positives = before.as_ref().map(|targets| &targets.positives);
         let past = Past { history: &history, centroids: centroids.as_ref(), positives };
-        method.supervise(&plan, at, &features, &memory, past, &mut |_| {
+        method.find_targets(&plan, at, &features, &memory, past, &mut |_| {
             observer.advance(1);
-            stop.check()
+            observer.cancel().check()
         })
     })??;
+    state.progress.sums.cluster_seconds += started.elapsed().as_secs_f64();
+    Ok(found)
+}
+
+/// Makes `found` the targets of this epoch. The raw clusters are written, and join the history that votes in later epochs.
+fn set_targets(setup: &Setup, state: &mut State, mut found: FoundTargets) -> Result<()> {
+    let started = Instant::now();
+    let at @ (round, epoch) = state.at();
     let samples = setup.plan.samples();
-    let labels = supervision.labels.clone();
-    if let Some(purified) = &supervision.purified {
+    if let Some(purified) = &found.purified {
         let alone = || (0..samples as u32).collect();
-        setup.run.write_epoch_clusters(round, epoch, &labels.clone().unwrap_or_else(alone), purified)?;
+        setup.run.write_epoch_clusters(round, epoch, &found.labels.clone().unwrap_or_else(alone), purified)?;
     }
-    if let Some(labels) = labels.clone().filter(|_| setup.plan.schedule.stores(round, epoch)) {
+    if let Some(labels) = found.labels.clone().filter(|_| setup.plan.schedule.stores(round, epoch)) {
         state.history.push(labels, setup.plan.schedule.history);
     }
-    state.centroids = supervision.centroids.take().filter(|_| setup.plan.config.clusters.warm_start);
-    if let Some(classifier) = supervision.classifier.take() {
-        state.memory.classifier = Some(Arc::new(classifier));
-    }
-    let before = state.previous.as_ref().and_then(|lesson| lesson.labels.as_deref());
-    let counts = Counts::new(&supervision, samples, before);
-    let positives = supervision.purified.map_or_else(|| Positives::instances(samples), |purified| purified.positives);
-    if labels.is_some() && positives.covered() == 0 {
-        setup.warn(Warning::NothingKept);
+    let before = state.previous.as_ref().and_then(|targets| targets.labels.as_deref());
+    let counts = Counts::new(&found, samples, before);
+    state.centroids = found.centroids.take().filter(|_| setup.plan.config.clusters.warm_start);
+    state.memory.begin_epoch(&mut found);
+    let targets = EpochTargets::new(found, samples);
+    if targets.labels.is_some() && targets.positives.covered() == 0 {
+        setup.warn(Some(at), Warning::NothingKept);
     }
     let most = if counts.clusters > 2 { MOST } else { NEARLY_ALL };
     if counts.largest > most && counts.clusters > 1 {
-        setup.warn(Warning::Imbalance { share: counts.largest });
+        setup.warn(Some(at), Warning::Imbalance { share: counts.largest });
     }
     state.progress.counts = counts;
-    state.lesson = Some(Arc::new(Lesson { labels, positives, clusterings: supervision.clusterings }));
+    state.targets = Some(Arc::new(targets));
     state.progress.sums.cluster_seconds += started.elapsed().as_secs_f64();
     Ok(())
 }
 
 /// (e) One epoch of steps, from the batch where it was left.
-fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<()> {
-    let Some(lesson) = state.lesson.clone() else { return Ok(()) };
+fn train_epoch(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<()> {
+    let Some(targets) = state.targets.clone() else { return Ok(()) };
     let at @ (round, epoch) = state.at();
-    let (method, ids) = (setup.method, setup.plan.ids());
-    let batches = method.batches(&setup.plan, at, &lesson);
+    let batches = setup.method.batches(&setup.plan, at, &targets);
     let (total, left) = (batches.len(), batches[state.progress.batch.min(batches.len())..].to_vec());
-    let random = setup.plan.key(Purpose::View, at);
-    let looks = (0..method.views(&setup.plan, at) as u32).map(|view| View::Random(random, view)).collect();
-    let kept = lesson.positives.covered() as f64 / ids.len() as f64;
+    let kept = targets.positives.covered() as f64 / setup.plan.samples() as f64;
 
     setup.observer.begin("training", batches.iter().map(Vec::len).sum());
     setup.observer.advance(state.progress.sums.samples);
     let mut started = Instant::now();
-    for made in setup.loader.stream(Part::Train, left, looks) {
+    for made in setup.loader.stream(Part::Train, left, setup.views(at)) {
         let (draws, batch) = made?;
         let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
-        let dropout = DropoutKey {
-            key: Key { purpose: Purpose::Dropout, ..random },
-            // Copies of an image are dropped out each in its own way.
-            ids: draws.iter().map(|draw| ids[draw.row] | u64::from(draw.copy) << 48).collect(),
-        };
-        let (network, plan, lesson, memory) =
-            (setup.network.clone(), setup.plan.clone(), lesson.clone(), state.memory.clone());
-        let (weights, keys, samples) = (state.weights.clone(), state.keys.clone(), rows.clone());
-        let step = setup.stop.run(move || {
-            let (network, weights, keys) = (&network, &weights, keys.as_ref());
-            method.step(&plan, Task { network, weights, keys, batch, rows: &samples, dropout, at }, &memory, &lesson)
-        })?;
-        let loss = step.loss.loss;
+        let step = step(setup, state, &targets, &draws, batch)?;
+        let Outcome { loss, change } = step.loss;
         if !loss.total.is_finite() {
+            let batch = state.progress.batch + 1;
             return Err(Error::training(
-                format!(
-                    "the loss is not finite in round {}, epoch {}, batch {}",
-                    round + 1,
-                    epoch + 1,
-                    state.progress.batch + 1
-                ),
-                "start anew with a lower learning rate (--set train.lr=...); checkpoints from before are kept",
+                format!("the loss is not finite in round {}, epoch {}, batch {batch}", round + 1, epoch + 1),
+                DIVERGED,
             ));
         }
         // What a step changes: the system's memory, running statistics, weights.
-        if let Some(keys) = state.memory.follow(&rows, &step.features, step.loss) {
-            state.keys = Some(keys);
-        }
+        state.memory.update(&rows, &step.features, change)?;
         state.weights.follow(&step.moments);
         state.optimizer.step(&mut state.weights, step.gradients, setup.sgd(epoch));
         state.progress.batch += 1;
@@ -201,6 +184,29 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
         return Err(Error::training("the loader ended before the epoch did", "please report this; --resume goes on"));
     }
     Ok(())
+}
+
+/// Forward, loss and backward of one batch. Changes nothing.
+fn step(
+    setup: &Setup,
+    state: &State,
+    targets: &Arc<EpochTargets>,
+    draws: &[Draw],
+    batch: Batch,
+) -> Result<Step<Outcome>> {
+    let (at, ids) = (state.at(), setup.plan.ids());
+    let dropout = DropoutKey {
+        key: setup.plan.key(Purpose::Dropout, at),
+        // Copies of an image are dropped out each in its own way.
+        ids: draws.iter().map(|draw| ids[draw.row] | u64::from(draw.copy) << 48).collect(),
+    };
+    let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
+    let (method, plan, network) = (setup.method, setup.plan.clone(), setup.network.clone());
+    let (weights, memory, targets) = (state.weights.clone(), state.memory.clone(), targets.clone());
+    setup.cancel().run(move || {
+        let task = Task { network: &network, weights: &weights, batch, rows: &rows, dropout, at };
+        method.step(&plan, task, &memory, &targets)
+    })?
 }
 
 /// (f) The probe when it is due, the record, and on to the next epoch.
@@ -226,14 +232,16 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     state.progress.classifier = classifier.or(state.progress.classifier);
     let record = EpochRecord { classifier, ..record(setup, state, knn, started.elapsed()) };
     setup.run.append_metrics(&record)?;
-    let labels = state.lesson.as_ref().and_then(|lesson| lesson.labels.as_deref());
+    let labels = state.targets.as_ref().and_then(|targets| targets.labels.as_deref());
     let sizes = labels.map(|labels| sizes(labels, state.progress.counts.clusters)).unwrap_or_default();
     setup.run.append_events(&record, done, &sizes)?;
     setup.observer.epoch(&record);
 
-    // Who comes next asks for the positives and the labels alone.
-    let kept = |lesson: Arc<Lesson>| Arc::new(Lesson { clusterings: Vec::new(), ..Arc::unwrap_or_clone(lesson) });
-    state.previous = state.lesson.take().map(kept);
+    // The next epoch needs the positives and the labels alone.
+    let kept = |targets: Arc<EpochTargets>| {
+        Arc::new(EpochTargets { clusterings: Vec::new(), ..Arc::unwrap_or_clone(targets) })
+    };
+    state.previous = state.targets.take().map(kept);
     let progress = &mut state.progress;
     progress.seconds += record.seconds;
     progress.metrics_lines += 1;
@@ -247,9 +255,9 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
 }
 
 fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> EpochRecord {
-    let Progress { round, epoch, sums, counts, .. } = state.progress;
+    let RunProgress { round, epoch, sums, counts, .. } = state.progress;
     let samples = setup.plan.samples();
-    let covered = state.lesson.as_ref().map_or(0, |l| l.positives.covered());
+    let covered = state.targets.as_ref().map_or(0, |targets| targets.positives.covered());
     let mean = |(sum, n): (f64, usize)| (n > 0).then(|| sum / n as f64);
     EpochRecord {
         round,
@@ -289,11 +297,11 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
 
     setup.observer.begin("final clusters", setup.final_steps());
     let (plan, history) = (setup.plan.clone(), state.history.clone());
-    let (observer, stop) = (setup.observer.clone(), setup.stop.clone());
-    let (labels, purified) = setup.stop.run(move || {
+    let observer = setup.observer.clone();
+    let (labels, purified) = setup.cancel().run(move || {
         pcp::final_clusters(&plan, &clean, &history, &mut |_| {
             observer.advance(1);
-            stop.check()
+            observer.cancel().check()
         })
     })??;
     setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;

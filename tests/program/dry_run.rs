@@ -44,14 +44,14 @@ fn a_dry_run_says_what_is_to_come_and_writes_nothing() {
 fn a_network_that_has_no_room_is_refused() {
     let config = Config::default();
     let network = Network::new(&config.network, 32).unwrap();
-    let refused = check_room(&network, &config, 1000, Some(1 << 28)).unwrap_err();
-    assert!(refused.message.contains("GB of memory") && refused.hint.contains("--width"), "{refused}");
+    let refused = check_room(&network, &config.train, 1000, Some(1 << 28)).unwrap_err();
+    assert!(refused.message.contains("GB of memory") && refused.hint.contains("network.width"), "{refused}");
     for (images, free) in [(1000, Some(1 << 40)), (1000, None), (2, Some(1 << 30))] {
-        check_room(&network, &config, images, free).unwrap();
+        check_room(&network, &config.train, images, free).unwrap();
     }
     let mut untrained = config.clone();
     untrained.train.rounds = 0;
-    check_room(&network, &untrained, 1000, Some(0)).unwrap();
+    check_room(&network, &untrained.train, 1000, Some(0)).unwrap();
 }
 
 /// A stop does not wait for the steps that are tried, and the place they need goes with them.

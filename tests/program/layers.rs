@@ -11,8 +11,7 @@ const CORE: &[&[&str]] = &[
     &["tsne", "curate"],
 ];
 const PCP: &[&[&str]] = &[
-    &["config", "picture", "data", "model"],
-    &["schedule"],
+    &["config", "picture", "data", "model", "schedule"],
     &["method", "evaluate", "run"],
     &["observe"],
     &["train"],

@@ -3,7 +3,6 @@
 use crate::common::*;
 use pcp::config::{Config, DATA_PRESETS, PRESETS, preset};
 use pcp::data::{Load, Source};
-use pcp::train::setup;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
@@ -213,7 +212,7 @@ fn systems_differ_in_nothing_but_their_own_settings() {
     let dataset = pcp::data::load(&load, &|_, _| ()).unwrap();
     let resolved = |name: &str| {
         let config = Config::from_layers(&[preset(name).unwrap()]).unwrap();
-        setup::resolve(config, &dataset).unwrap().entries()
+        config.resolve(&dataset).unwrap().entries()
     };
     let common = resolved("pcp");
     for (name, own) in OWN {

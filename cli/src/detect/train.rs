@@ -7,15 +7,16 @@ use crate::train::{REVISION, VERSION, absolute, command};
 use clap::Parser;
 use indicatif::ProgressBar;
 use pcp::detect::settings::{self, RANDOM, Settings};
-use pcp::detect::step::Losses;
-use pcp::detect::train::{Epoch, Outcome, Setup, State, Watch, train};
+use pcp::detect::train::{DetectorSetup, DetectorState, train};
 use pcp::detect::voc;
 use pcp::model::Named;
-use pcp::run::{About, DETECTION, RunFolder};
+use pcp::observe::{Live, Observer};
+use pcp::run::{About, DETECTION, DetectorEpoch, DetectorResult, RunFolder, Warning};
 use pcp_core::cancel::Cancel;
-use pcp_core::error::{Error, Result, listed};
+use pcp_core::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[derive(Parser)]
 #[command(
@@ -116,7 +117,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
 }
 
 /// Trains as `args` say, or goes on. Leaves the threads as they are.
-pub(crate) fn execute(args: &Args, command: String, stop: &Cancel) -> Result<(RunFolder, Outcome)> {
+pub(crate) fn execute(args: &Args, command: String, stop: &Cancel) -> Result<(RunFolder, DetectorResult)> {
     if let Some(path) = &args.resume {
         return resume(args, path, stop);
     }
@@ -140,18 +141,17 @@ pub(crate) fn execute(args: &Args, command: String, stop: &Cancel) -> Result<(Ru
         presets: Vec::new(),
     };
     settings.write(&run, &about)?;
-    let shown = Arc::new(Shown::new(args.quiet, &settings, &run));
-    let setup = Setup {
+    let shown = Arc::new(Shown::new(args.quiet, &settings, &run, stop));
+    let setup = DetectorSetup {
         detector: Arc::new(detector),
         data: Arc::new(data),
         run,
         about,
-        stop: stop.clone(),
-        watch: shown.clone(),
+        observer: shown.clone(),
         settings,
     };
     plan(&setup, &shown);
-    finish(&setup, State::new(weights), &shown)
+    finish(&setup, DetectorState::new(weights), &shown)
 }
 
 fn missing() -> Error {
@@ -192,10 +192,10 @@ pub(crate) fn asked(args: &Args) -> Result<(Settings, Option<Vec<Named>>)> {
     Ok((settings, begun.weights))
 }
 
-fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<(RunFolder, Outcome)> {
+fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<(RunFolder, DetectorResult)> {
     let run = RunFolder::open_as(&DETECTION, path)?;
     let (settings, about) = Settings::read(&run)?;
-    if let Some(outcome) = run.read_result_as::<Outcome>()? {
+    if let Some(outcome) = run.read_result_as::<DetectorResult>()? {
         if !args.quiet {
             eprintln!("{} is finished; this is its result", path.display());
         }
@@ -211,27 +211,27 @@ fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<(RunFolder, Outcome
             "bring the images back as they were, or start another run",
         ));
     }
-    let shown = Arc::new(Shown::new(args.quiet, &settings, &run));
-    let setup = Setup {
+    let shown = Arc::new(Shown::new(args.quiet, &settings, &run, stop));
+    let setup = DetectorSetup {
         settings,
         detector: detector.clone(),
         data: Arc::new(data),
         run,
         about,
-        stop: stop.clone(),
-        watch: shown.clone(),
+        observer: shown.clone(),
     };
     let state = setup.restore(|| {
         let Settings { backbone, seed, network, .. } = &setup.settings;
         let width = (backbone == RANDOM).then_some(network.width);
         let begun = settings::backbone(backbone, width)?;
-        Ok(State::new(detector.begin(begun.weights.as_deref(), *seed)?))
+        Ok(DetectorState::new(detector.begin(begun.weights.as_deref(), *seed)?))
     })?;
+    shown.epoch.store(state.progress.epoch, Ordering::Relaxed);
     shown.say(&format!("going on in epoch {} after {} steps", state.progress.epoch + 1, state.progress.batch));
     finish(&setup, state, &shown)
 }
 
-fn finish(setup: &Setup, state: State, shown: &Shown) -> Result<(RunFolder, Outcome)> {
+fn finish(setup: &DetectorSetup, state: DetectorState, shown: &Shown) -> Result<(RunFolder, DetectorResult)> {
     let trained = train(setup, state);
     shown.bar.finish_and_clear();
     let (_, outcome) = trained?;
@@ -239,8 +239,8 @@ fn finish(setup: &Setup, state: State, shown: &Shown) -> Result<(RunFolder, Outc
 }
 
 /// Says what the run will do.
-fn plan(setup: &Setup, shown: &Shown) {
-    let Setup { settings, data, detector, .. } = setup;
+fn plan(setup: &DetectorSetup, shown: &Shown) {
+    let DetectorSetup { settings, data, detector, .. } = setup;
     let objects: usize = data.items.iter().map(|item| item.truths().len()).sum();
     shown.say(&format!(
         "data      {}, {}: {} images, {objects} objects of {} classes",
@@ -255,12 +255,12 @@ fn plan(setup: &Setup, shown: &Shown) {
         detector.learning() as f64 / 1e6
     ));
     shown.say(&format!("settings  {}; seed {}", settings.summary(), settings.seed));
-    let unseen: Vec<&String> = (data.classes.iter().enumerate())
+    let classes: Vec<String> = (data.classes.iter().enumerate())
         .filter(|(class, _)| !data.items.iter().any(|item| item.truths().iter().any(|t| t.class == *class)))
-        .map(|(_, name)| name)
+        .map(|(_, name)| name.clone())
         .collect();
-    if !unseen.is_empty() {
-        setup.watch.warn(&format!("no image shows {}", listed(unseen)));
+    if !classes.is_empty() {
+        setup.warn(Warning::UnseenClasses { classes });
     }
 }
 
@@ -269,12 +269,22 @@ struct Shown {
     bar: ProgressBar,
     quiet: bool,
     epochs: u32,
+    /// The epoch that trains, from 0.
+    epoch: AtomicU32,
     run: RunFolder,
+    cancel: Cancel,
 }
 
 impl Shown {
-    fn new(quiet: bool, settings: &Settings, run: &RunFolder) -> Shown {
-        Shown { bar: bar("epoch", quiet), quiet, epochs: settings.epochs, run: run.clone() }
+    fn new(quiet: bool, settings: &Settings, run: &RunFolder, cancel: &Cancel) -> Shown {
+        Shown {
+            bar: bar("epoch", quiet),
+            quiet,
+            epochs: settings.epochs,
+            epoch: AtomicU32::new(0),
+            run: run.clone(),
+            cancel: cancel.clone(),
+        }
     }
 
     fn say(&self, line: &str) {
@@ -285,19 +295,23 @@ impl Shown {
     }
 }
 
-impl Watch for Shown {
-    fn begin(&self, epoch: u32, done: usize, images: usize) {
+impl Observer for Shown {
+    fn begin(&self, _part: &'static str, images: usize) {
         self.bar.set_length(images as u64);
-        self.bar.set_position(done as u64);
-        self.bar.set_prefix(format!("epoch {}/{}", epoch + 1, self.epochs));
+        self.bar.set_position(0);
+        self.bar.set_prefix(format!("epoch {}/{}", self.epoch.load(Ordering::Relaxed) + 1, self.epochs));
     }
 
-    fn step(&self, images: usize, losses: &Losses) {
+    fn advance(&self, images: usize) {
         self.bar.inc(images as u64);
-        self.bar.set_message(format!("loss {:.3}", losses.total()));
     }
 
-    fn epoch(&self, r: &Epoch) {
+    fn live(&self, live: &Live) {
+        self.bar.set_message(format!("loss {:.3}", live.loss));
+    }
+
+    fn detector_epoch(&self, r: &DetectorEpoch) {
+        self.epoch.store(r.epoch + 1, Ordering::Relaxed);
         self.say(&format!(
             "epoch {:>3}/{}: loss {:.3} (objectness {:.3}, proposals {:.3}, classes {:.3}, boxes {:.3}), lr {}, {:.1} images/s, {}",
             r.epoch + 1,
@@ -313,7 +327,11 @@ impl Watch for Shown {
         ));
     }
 
-    fn warn(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("warning: {text}"));
+    fn warn(&self, warning: &Warning) {
+        self.bar.suspend(|| eprintln!("warning: {warning}"));
+    }
+
+    fn cancel(&self) -> &Cancel {
+        &self.cancel
     }
 }

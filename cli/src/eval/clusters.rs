@@ -73,7 +73,7 @@ pub(crate) fn measure(
     let k = match (asked, &labels, meant) {
         (Some(k), _, _) => k,
         (None, Some(labels), _) => labels.classes.len().min(images),
-        (None, None, false) => config.clusters.floor.or(1).min(images),
+        (None, None, false) => config.clusters.floor.min(images),
         (None, None, true) => {
             let message = format!("{} has no labels, so there are no classes to count", config.data.source);
             return Err(Error::data(message, "give a number: --k 10"));

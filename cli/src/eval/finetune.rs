@@ -83,7 +83,7 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
     let exam = Exam::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.
     config.augment = Recipe { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
-    let loader = Loader::new(dataset, setup::augmenter(&config));
+    let loader = Loader::new(dataset, config.augmenter());
     let settings =
         Settings { share, epochs: args.epochs, batch: args.batch, lr: args.lr, decay: 1e-4, seed: args.seed };
     let bar = bar("fine-tuning", args.common.json);

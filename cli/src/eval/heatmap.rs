@@ -51,7 +51,7 @@ pub fn run(args: &Heatmap, stop: &Cancel) -> Result<()> {
     let run = RunFolder::open(&args.run)?;
     let (config, _) = run.read_config()?;
     let (network, weights, _, file) = setup::read_model(&run, &config, args.common.best)?;
-    let augmenter = setup::augmenter(&config);
+    let augmenter = config.augmenter();
     let mut pictures =
         args.images.iter().map(|path| Picture::read(path, args.boxes.as_deref())).collect::<Result<Vec<_>>>()?;
     if let Some(voc) = args.boxes.as_ref().filter(|_| pictures.iter().all(|picture| picture.annotation.is_none())) {

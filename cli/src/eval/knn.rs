@@ -74,7 +74,7 @@ pub fn run(args: &Knn, stop: &Cancel) -> Result<()> {
     config.check()?;
     let (network, weights, learned, file) = setup::read_model(&run, &config, args.common.best)?;
     let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
-    let loader = Loader::new(dataset.clone(), setup::augmenter(&config));
+    let loader = Loader::new(dataset.clone(), config.augmenter());
     let Some(probe) = Probe::new(dataset, loader, &config) else {
         let message = format!("{} has no labels to measure against", config.data.source);
         return Err(Error::data(message, "put the images into one folder per class"));

@@ -105,7 +105,7 @@ pub(crate) fn measure(
     let layers = Layer::named(&network, &names)?;
     let dataset = Arc::new(progress::read_images_again(&config, quiet, stop)?);
     let exam = Exam::new(&dataset)?;
-    let loader = Loader::new(dataset, setup::augmenter(&config));
+    let loader = Loader::new(dataset, config.augmenter());
     let bar = bar("linear probe", quiet);
     let (passes, times) = match settings.fast {
         true => (1, layers.len()),

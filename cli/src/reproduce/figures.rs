@@ -56,11 +56,11 @@ pub fn draw(
 fn heat(scale: Scale, run: &RunFolder, out: &Path, dir: Option<&str>, quiet: bool, stop: &Cancel) -> Result<Found> {
     let (config, _) = run.read_config()?;
     let (network, _, _, _) = setup::read_model(run, &config, false)?;
-    let augmenter = setup::augmenter(&config);
+    let augmenter = config.augmenter();
     let states = setup::read_snapshots(run, &config)?;
     let pictures = match voc(scale, dir) {
         Some(voc) => in_boxes(&voc)?,
-        None => one_a_class(&progress::read_images(&config, quiet, stop)?)?,
+        None => one_a_class(&progress::read_images(config.load_request()?, quiet, stop)?)?,
     };
     let rows = pictures.len().min(ROWS);
     // First the images as they are.

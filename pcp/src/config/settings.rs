@@ -1,6 +1,6 @@
 //! The settings themselves. Shares of the epochs are fractions of one round's length T.
 
-use super::systems::{And, DeepCluster, La, Method, Moco};
+use super::systems::{AndSettings, DeepClusterSettings, LaSettings, MethodSettings, MocoSettings};
 use serde::{Deserialize, Serialize};
 
 /// A value, or `"auto"`: what fits the data.
@@ -34,36 +34,36 @@ impl<T: Copy> Auto<T> {
     }
 }
 
-/// All settings of a run.
+/// The settings as users write them: a value, or `"auto"` for one that depends on the data. A run uses [`Resolved`](super::Resolved).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The images.
-    pub data: Data,
+    pub data: DataSettings,
     /// The training views.
     pub augment: Recipe,
     /// The network.
     pub network: Network,
     /// Epochs, optimiser and seed.
-    pub train: Train,
+    pub train: TrainSettings,
     /// How many clusters there are, and how they are found.
     pub clusters: ClusterSettings,
     /// Which members of a cluster are trusted.
     pub purify: PurifySettings,
     /// The losses and the memory bank.
-    pub objective: Objective,
+    pub objective: ObjectiveSettings,
     /// Which system trains.
-    pub method: Method,
-    /// What is AND's own.
-    pub and: And,
-    /// What is LA's own.
-    pub la: La,
-    /// What is DeepCluster's own.
-    pub deepcluster: DeepCluster,
-    /// What is MoCo's own.
-    pub moco: Moco,
+    pub method: MethodSettings,
+    /// Settings of AND alone.
+    pub and: AndSettings,
+    /// Settings of LA alone.
+    pub la: LaSettings,
+    /// Settings of DeepCluster alone.
+    pub deepcluster: DeepClusterSettings,
+    /// Settings of MoCo alone.
+    pub moco: MocoSettings,
     /// The kNN probe.
-    pub evaluate: Evaluate,
+    pub evaluate: EvaluateSettings,
     /// What the run folder keeps.
     pub run: RunSettings,
 }
@@ -71,7 +71,7 @@ pub struct Config {
 /// The images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Data {
+pub struct DataSettings<Side = Auto<usize>, Channels = Auto<[f64; 3]>> {
     /// `bundled`, `cifar10`, `cifar100`, or a folder.
     pub source: String,
     /// Where the CIFAR files are.
@@ -79,17 +79,17 @@ pub struct Data {
     /// Only so many training images, 0 for all: the first records, or, of a folder, the first of every class folder in turn.
     pub limit: usize,
     /// Side of the square the network sees. Auto: 224 for `alexnet224`, else 32 for CIFAR and the bundled images, 64 for folders.
-    pub size: Auto<usize>,
+    pub size: Side,
     /// Clean view: the short side is resized to `size * margin`, then the centre is cut out (256/224 for 224-px sets).
     pub margin: f64,
     /// Short side to which decoded photographs are shrunk when read; 0 keeps them as they are. Auto: `size * 256/224`.
-    pub stored: Auto<usize>,
+    pub stored: Side,
     /// Whether class folders give labels (for evaluation).
     pub labels: bool,
     /// Channel means, in 0..1. Auto: those of the training images.
-    pub mean: Auto<[f64; 3]>,
+    pub mean: Channels,
     /// Channel standard deviations. Auto: those of the training images.
-    pub std: Auto<[f64; 3]>,
+    pub std: Channels,
     /// Where decoded images are held.
     pub cache: Cache,
     /// Whether a file that cannot be read is refused, instead of passed over.
@@ -108,9 +108,9 @@ pub enum Cache {
     None,
 }
 
-impl Default for Data {
+impl Default for DataSettings {
     fn default() -> Self {
-        Data {
+        DataSettings {
             source: "bundled".into(),
             dir: String::new(),
             limit: 0,
@@ -257,7 +257,7 @@ pub enum LrSchedule {
 /// Epochs, optimiser and seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Train {
+pub struct TrainSettings {
     /// Everything random follows from it.
     pub seed: u64,
     /// Rounds; each is `epochs` long. 0 trains nothing and leaves the network as it begins.
@@ -282,9 +282,9 @@ pub struct Train {
     pub init_from: String,
 }
 
-impl Default for Train {
+impl Default for TrainSettings {
     fn default() -> Self {
-        Train {
+        TrainSettings {
             seed: 0,
             rounds: 1,
             epochs: 200,
@@ -315,9 +315,9 @@ pub enum ClusterFeatures {
 /// How many clusters there are, and how they are found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ClusterSettings {
+pub struct ClusterSettings<Count = Auto<usize>> {
     /// The floor N_c. Auto: a fiftieth of the images (a fortieth for LA), at least 2.
-    pub floor: Auto<usize>,
+    pub floor: Count,
     /// Whether K_t falls from N to the floor (Eq. 1); otherwise it is the floor from the start, as LA and DeepCluster have it.
     pub progressive: bool,
     /// Which features are clustered.
@@ -352,17 +352,17 @@ impl Default for ClusterSettings {
 /// Which members of a cluster are trusted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PurifySettings {
+pub struct PurifySettings<Count = Auto<usize>, Threshold = Auto<f64>> {
     /// Share of a cluster that CP_r filters out, the farthest from its centre; of the final clusters for every system.
     pub gamma: f64,
     /// How much a vote counts less with every epoch it is older (Eq. 2).
     pub alpha: f64,
     /// How many past clusterings vote, n. Auto: 15 of 200 epochs, at least 3.
-    pub history: Auto<usize>,
+    pub history: Count,
     /// Kept members with a vote below this are dropped.
     pub lower: f64,
     /// Filtered members with at least this vote are pulled back. Auto: 0.617378 of the greatest vote, 3.0 at n = 15.
-    pub upper: Auto<f64>,
+    pub upper: Threshold,
     /// Whether CP_s votes at all.
     pub votes: bool,
     /// Share of the epochs from which CP_r acts; before it, clusters are kept whole.
@@ -413,7 +413,7 @@ pub enum Form {
 /// The losses and the memory bank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Objective {
+pub struct ObjectiveSettings {
     /// Temperature of Eq. 3, of the warm-up loss, and of every other contrastive loss.
     pub tau: f64,
     /// Form of the cluster loss.
@@ -432,9 +432,9 @@ pub struct Objective {
     pub warmup_until: f64,
 }
 
-impl Default for Objective {
+impl Default for ObjectiveSettings {
     fn default() -> Self {
-        Objective {
+        ObjectiveSettings {
             tau: 0.1,
             form: Form::Logsum,
             bank_momentum: 0.5,
@@ -460,9 +460,9 @@ pub enum FeatureKind {
 /// The kNN probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Evaluate {
+pub struct EvaluateSettings<Interval = Auto<u32>> {
     /// Epochs between probes; the last epoch is always probed. Auto: a twentieth of a round.
-    pub every: Auto<u32>,
+    pub every: Interval,
     /// Neighbours.
     pub k: usize,
     /// Temperature of their weights.
@@ -471,9 +471,9 @@ pub struct Evaluate {
     pub features: FeatureKind,
 }
 
-impl Default for Evaluate {
+impl Default for EvaluateSettings {
     fn default() -> Self {
-        Evaluate { every: Auto::AUTO, k: 200, tau: 0.1, features: FeatureKind::Embedding }
+        EvaluateSettings { every: Auto::AUTO, k: 200, tau: 0.1, features: FeatureKind::Embedding }
     }
 }
 

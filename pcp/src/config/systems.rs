@@ -1,4 +1,4 @@
-//! Which system trains, and what is each one's own.
+//! Which system trains, and the settings that only one system has.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,37 +36,37 @@ impl System {
 /// Which system trains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Method {
+pub struct MethodSettings {
     /// Its name.
     pub system: System,
 }
 
-impl Default for Method {
+impl Default for MethodSettings {
     fn default() -> Self {
-        Method { system: System::Pcp }
+        MethodSettings { system: System::Pcp }
     }
 }
 
-/// What is AND's own.
+/// Settings of AND alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct And {
+pub struct AndSettings {
     /// Neighbours of an anchor, k.
     pub neighbours: usize,
     /// Share of the samples by which the anchors grow with every round.
     pub share: f64,
 }
 
-impl Default for And {
+impl Default for AndSettings {
     fn default() -> Self {
-        And { neighbours: 1, share: 0.25 }
+        AndSettings { neighbours: 1, share: 0.25 }
     }
 }
 
-/// What is LA's own.
+/// Settings of LA alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct La {
+pub struct LaSettings {
     /// Clusterings whose union makes the close neighbours.
     pub clusterings: u32,
     /// Nearest bank rows that make the background.
@@ -75,16 +75,16 @@ pub struct La {
     pub instances_until: f64,
 }
 
-impl Default for La {
+impl Default for LaSettings {
     fn default() -> Self {
-        La { clusterings: 10, background: 4096, instances_until: 0.05 }
+        LaSettings { clusterings: 10, background: 4096, instances_until: 0.05 }
     }
 }
 
-/// What is DeepCluster's own.
+/// Settings of DeepCluster alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct DeepCluster {
+pub struct DeepClusterSettings {
     /// Longer features are reduced to so many components, whitened.
     pub components: usize,
     /// Learning rate of the classifier.
@@ -93,16 +93,16 @@ pub struct DeepCluster {
     pub head_decay: f64,
 }
 
-impl Default for DeepCluster {
+impl Default for DeepClusterSettings {
     fn default() -> Self {
-        DeepCluster { components: 256, head_lr: 0.05, head_decay: 1e-5 }
+        DeepClusterSettings { components: 256, head_lr: 0.05, head_decay: 1e-5 }
     }
 }
 
-/// What is MoCo's own.
+/// Settings of MoCo alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Moco {
+pub struct MocoSettings {
     /// Keys in the queue at the most: it has the largest multiple of the batch that is neither above this nor above N.
     pub queue: usize,
     /// Share of the old key encoder in an updated one.
@@ -111,8 +111,8 @@ pub struct Moco {
     pub groups: usize,
 }
 
-impl Default for Moco {
+impl Default for MocoSettings {
     fn default() -> Self {
-        Moco { queue: 65536, momentum: 0.999, groups: 4 }
+        MocoSettings { queue: 65536, momentum: 0.999, groups: 4 }
     }
 }

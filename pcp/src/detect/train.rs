@@ -1,13 +1,13 @@
-//! The training of a detector: epochs of steps, checkpoints, and the end. Stopped or killed, it goes on where it was, to the bit.
+//! The training loop of a detector, with its checkpoints and records. A run that was stopped or killed goes on with the same bits.
 
 use super::frame::{batches, is_mirrored};
 use super::settings::{Settings, write_detector};
 use super::step::{Example, Losses, step};
 use super::voc::{Devkit, Item};
 use crate::model::{Detector, Optimizer, Weights};
-use crate::run::{About, RunFolder};
+use crate::observe::{Live, Observer};
+use crate::run::{About, DetectorEpoch, DetectorResult, RunFolder, Warning, WarningRecord};
 use crate::train::setup::named;
-use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::rng::{Key, Purpose};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A detector's training, ready to begin.
-pub struct Setup {
+pub struct DetectorSetup {
     /// The settings.
     pub settings: Settings,
     /// The network.
@@ -29,78 +29,13 @@ pub struct Setup {
     pub run: RunFolder,
     /// What made it.
     pub about: About,
-    /// The user's stop.
-    pub stop: Cancel,
-    /// Who watches.
-    pub watch: Arc<dyn Watch>,
+    /// Is told what happens, and can cancel it.
+    pub observer: Arc<dyn Observer>,
 }
 
-/// Is told what happens.
-pub trait Watch: Send + Sync {
-    /// An epoch begins, or goes on with so many images done.
-    fn begin(&self, _epoch: u32, _done: usize, _images: usize) {}
-    /// A step was made on so many images; the mean losses of the epoch so far.
-    fn step(&self, _images: usize, _losses: &Losses) {}
-    /// An epoch ended.
-    fn epoch(&self, _record: &Epoch) {}
-    /// Something may not be meant.
-    fn warn(&self, _text: &str) {}
-}
-
-/// Watches nothing.
-pub struct Unseen;
-
-impl Watch for Unseen {}
-
-/// A line of `metrics.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Epoch {
-    /// From 0.
-    pub epoch: u32,
-    /// Mean of the whole loss over the steps.
-    pub loss: f64,
-    /// Of which anchors are objects.
-    pub loss_objectness: f64,
-    /// Of their steps.
-    pub loss_proposals: f64,
-    /// Of what boxes show.
-    pub loss_classes: f64,
-    /// Of their steps.
-    pub loss_boxes: f64,
-    /// Learning rate.
-    pub lr: f64,
-    /// Seconds.
-    pub seconds: f64,
-    /// Images per second.
-    pub images_per_second: f64,
-}
-
-/// `result.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Mean loss of the last epoch.
-    pub loss: f64,
-    /// Images.
-    pub images: usize,
-    /// Seconds of work, over all its parts.
-    pub seconds: f64,
-    /// The settings in a line.
-    pub protocol: String,
-    /// The command that began the run.
-    pub command: String,
-    /// The seed.
-    pub seed: u64,
-    /// Threads of the last part.
-    pub threads: usize,
-    /// Version of this program.
-    pub version: String,
-    /// Its revision, where it is known.
-    pub revision: String,
-}
-
-/// Where a run is.
+/// How far a run is: its position, and totals so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct DetectorProgress {
     /// Epochs done.
     pub epoch: u32,
     /// Steps of this epoch done.
@@ -116,20 +51,20 @@ pub struct Progress {
     loss: f64,
 }
 
-/// The whole state.
+/// The state between two steps.
 #[derive(Clone)]
-pub struct State {
-    /// The numbers of the network.
+pub struct DetectorState {
+    /// The weights of the network.
     pub weights: Weights,
     optimizer: Optimizer,
-    /// Where the run is.
-    pub progress: Progress,
+    /// Position and totals.
+    pub progress: DetectorProgress,
 }
 
-impl State {
+impl DetectorState {
     /// A beginning with these weights.
-    pub fn new(weights: Weights) -> State {
-        State { optimizer: Optimizer::new(&weights), weights, progress: Progress::default() }
+    pub fn new(weights: Weights) -> DetectorState {
+        DetectorState { optimizer: Optimizer::new(&weights), weights, progress: DetectorProgress::default() }
     }
 
     fn save(&self, detector: &Detector, path: &Path) -> Result<()> {
@@ -140,38 +75,37 @@ impl State {
         Tensors { about: self.progress, arrays: model.chain(velocities).collect() }.write(path)
     }
 
-    fn load(detector: &Detector, path: &Path) -> Result<State> {
-        let mut file = Tensors::<Progress>::read(path)?;
+    fn load(detector: &Detector, path: &Path) -> Result<DetectorState> {
+        let mut file = Tensors::<DetectorProgress>::read(path)?;
         let weights = detector.from_named(&named(file.arrays.clone(), "model/"))?;
         let count = Optimizer::new(&weights).velocities().len();
         let velocities =
             (0..count).map(|i| Ok(file.take_f32(&format!("velocity/{i:04}"))?.1)).collect::<Result<_>>()?;
-        Ok(State { weights, optimizer: Optimizer::from_velocities(velocities), progress: file.about })
+        Ok(DetectorState { weights, optimizer: Optimizer::from_velocities(velocities), progress: file.about })
     }
 }
 
-impl Setup {
+impl DetectorSetup {
     /// The newest checkpoint's state, or `begin`.
-    pub fn restore(&self, begin: impl FnOnce() -> Result<State>) -> Result<State> {
-        let restored = self.run.restore(|path| State::load(&self.detector, path))?;
-        for what in restored.damaged {
-            self.warn(&format!("a checkpoint is damaged and was put aside: {what}"));
-        }
+    pub fn restore(&self, begin: impl FnOnce() -> Result<DetectorState>) -> Result<DetectorState> {
+        let restored = self.run.restore(|path| DetectorState::load(&self.detector, path))?;
+        restored.damaged.into_iter().for_each(|what| self.warn(Warning::DamagedCheckpoint { what }));
         let state = restored.state.map_or_else(begin, Ok)?;
         self.run.cut_metrics(state.progress.epoch as usize)?;
         Ok(state)
     }
 
-    fn warn(&self, text: &str) {
-        self.run.log(&format!("warning: {text}"));
-        self.watch.warn(text);
+    /// Tells a warning to the observer and the run folder.
+    pub fn warn(&self, warning: Warning) {
+        self.observer.warn(&warning);
+        self.run.warn(&WarningRecord { at: None, warning });
     }
 
-    fn save(&self, state: &State) -> Result<()> {
+    fn save(&self, state: &DetectorState) -> Result<()> {
         if !state.weights.is_finite() {
             return Err(diverged("the weights are not finite".into()));
         }
-        let Progress { epoch, batch, .. } = state.progress;
+        let DetectorProgress { epoch, batch, .. } = state.progress;
         let name = format!("e{epoch:05}-b{batch:07}.safetensors");
         state.save(&self.detector, &self.run.file("checkpoints").join(name))?;
         self.run.keep_newest()
@@ -179,16 +113,16 @@ impl Setup {
 }
 
 fn diverged(message: String) -> Error {
-    Error::training(message, "start anew with a lower --lr; checkpoints from before are kept")
+    Error::training(message, "start anew with a lower learning rate (detect.lr); checkpoints from before are kept")
 }
 
 /// Trains from `state` to the end. A stop saves everything first.
-pub fn train(setup: &Setup, mut state: State) -> Result<(State, Outcome)> {
+pub fn train(setup: &DetectorSetup, mut state: DetectorState) -> Result<(DetectorState, DetectorResult)> {
     match epochs(setup, &mut state) {
         Ok(outcome) => Ok((state, outcome)),
         Err(e) if e.kind == Kind::Stopped => {
             setup.save(&state)?;
-            let Progress { epoch, batch, .. } = state.progress;
+            let DetectorProgress { epoch, batch, .. } = state.progress;
             Err(Error {
                 message: format!("stopped in epoch {} after {batch} steps; everything is saved", epoch + 1),
                 hint: format!("go on with: pcp detect train --resume {}", setup.run.path().display()),
@@ -199,14 +133,15 @@ pub fn train(setup: &Setup, mut state: State) -> Result<(State, Outcome)> {
     }
 }
 
-fn epochs(setup: &Setup, state: &mut State) -> Result<Outcome> {
+fn epochs(setup: &DetectorSetup, state: &mut DetectorState) -> Result<DetectorResult> {
     let pause = Duration::from_secs_f64(setup.settings.save_minutes * 60.0);
     let mut saved = Instant::now();
     let images: Vec<(u64, usize, usize)> = setup.data.items.iter().map(|i| (i.id, i.width, i.height)).collect();
     while state.progress.epoch < setup.settings.epochs {
         let epoch = state.progress.epoch;
         let key = Key { purpose: Purpose::Detection, seed: setup.settings.seed, round: 0, epoch };
-        setup.watch.begin(epoch, state.progress.images, images.len());
+        setup.observer.begin("training", images.len());
+        setup.observer.advance(state.progress.images);
         for rows in batches(key, &images, setup.settings.batch).into_iter().skip(state.progress.batch) {
             learn(setup, state, rows, key)?;
             if saved.elapsed() >= pause {
@@ -222,11 +157,11 @@ fn epochs(setup: &Setup, state: &mut State) -> Result<Outcome> {
 }
 
 /// One step on the images of `rows`.
-fn learn(setup: &Setup, state: &mut State, rows: Vec<usize>, key: Key) -> Result<()> {
+fn learn(setup: &DetectorSetup, state: &mut DetectorState, rows: Vec<usize>, key: Key) -> Result<()> {
     let started = Instant::now();
     let (detector, data, weights) = (setup.detector.clone(), setup.data.clone(), state.weights.clone());
     let (preparation, sampling, n) = (setup.settings.preparation(), setup.settings.sampling(), rows.len());
-    let (losses, gradients) = setup.stop.run(move || {
+    let (losses, gradients) = setup.observer.cancel().run(move || {
         let example = |item: &Item| {
             let mirror = is_mirrored(key, item.id);
             let frame = preparation.frame(&item.image()?, mirror);
@@ -249,19 +184,26 @@ fn learn(setup: &Setup, state: &mut State, rows: Vec<usize>, key: Key) -> Result
     p.batch += 1;
     p.images += n;
     p.epoch_seconds += started.elapsed().as_secs_f64();
-    setup.watch.step(n, &means(p));
+    setup.observer.advance(n);
+    setup.observer.live(&Live {
+        loss: means(p).total(),
+        images_per_second: p.images as f64 / p.epoch_seconds.max(1e-9),
+        lr,
+        clusters: 0,
+        kept: 0.0,
+    });
     Ok(())
 }
 
-fn means(p: &Progress) -> Losses {
+fn means(p: &DetectorProgress) -> Losses {
     let [objectness, proposals, classes, boxes] = p.sums.map(|sum| sum / p.batch.max(1) as f64);
     Losses { objectness, proposals, classes, boxes }
 }
 
-fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
+fn end_epoch(setup: &DetectorSetup, state: &mut DetectorState) -> Result<()> {
     let p = &mut state.progress;
     let losses = means(p);
-    let record = Epoch {
+    let record = DetectorEpoch {
         epoch: p.epoch,
         loss: losses.total(),
         loss_objectness: losses.objectness,
@@ -273,16 +215,16 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
         images_per_second: p.images as f64 / p.epoch_seconds.max(1e-9),
     };
     setup.run.append_metrics(&record)?;
-    setup.watch.epoch(&record);
+    setup.observer.detector_epoch(&record);
     let seconds = p.seconds + p.epoch_seconds;
-    *p = Progress { epoch: p.epoch + 1, seconds, loss: record.loss, ..Progress::default() };
+    *p = DetectorProgress { epoch: p.epoch + 1, seconds, loss: record.loss, ..DetectorProgress::default() };
     Ok(())
 }
 
-fn finish(setup: &Setup, state: &State) -> Result<Outcome> {
-    let Setup { settings, detector, run, about, .. } = setup;
+fn finish(setup: &DetectorSetup, state: &DetectorState) -> Result<DetectorResult> {
+    let DetectorSetup { settings, detector, run, about, .. } = setup;
     write_detector(run, settings, detector, &state.weights)?;
-    let outcome = Outcome {
+    let outcome = DetectorResult {
         loss: state.progress.loss,
         images: setup.data.items.len(),
         seconds: state.progress.seconds,

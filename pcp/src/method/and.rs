@@ -1,7 +1,7 @@
 //! AND, anchor neighbourhood discovery (Huang et al. 2019): images whose place in the bank is clear learn with their
 //! nearest neighbours, more of them in every round.
 
-use super::{At, Memory, Method, Past, Plan, Supervision};
+use super::{At, FoundTargets, Memory, Method, Past, Plan};
 use pcp_core::error::Result;
 use pcp_core::matmul::{MatrixRef, matmul};
 use pcp_core::matrix::Matrix;
@@ -24,7 +24,7 @@ impl Method for And {
         format!("{:.0} % more of the images with {} neighbour{several} in every round", a.share * 100.0, a.neighbours)
     }
 
-    fn supervise(
+    fn find_targets(
         &self,
         plan: &Plan,
         (round, epoch): At,
@@ -32,18 +32,18 @@ impl Method for And {
         memory: &Memory,
         past: Past,
         on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Supervision> {
+    ) -> Result<FoundTargets> {
         let clusters = plan.samples();
-        let Some(bank) = memory.bank.as_ref().filter(|_| round > 0) else {
-            return Ok(Supervision { clusters, ..Supervision::default() });
-        };
+        if round == 0 {
+            return Ok(FoundTargets { clusters, ..FoundTargets::default() });
+        }
         let positives = match past.positives.filter(|_| epoch > 0) {
             Some(kept) => kept.clone(),
             None => {
                 on_iteration(0)?;
                 let c = &plan.config;
                 let anchors = (c.and.share * f64::from(round) * clusters as f64) as usize;
-                neighbourhoods(&bank.rows, anchors.min(clusters), c.and.neighbours, c.objective.tau as f32)
+                neighbourhoods(&memory.bank()?.rows, anchors.min(clusters), c.and.neighbours, c.objective.tau as f32)
             }
         };
         let status = |i: usize| if positives.of(i).is_some() { Status::Kept } else { Status::Instance };
@@ -53,7 +53,7 @@ impl Method for And {
             vote: vec![f32::NAN; clusters],
             positives,
         };
-        Ok(Supervision { clusters, purified: Some(purified), ..Supervision::default() })
+        Ok(FoundTargets { clusters, purified: Some(purified), ..FoundTargets::default() })
     }
 }
 

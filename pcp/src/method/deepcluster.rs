@@ -2,15 +2,16 @@
 //! them for an epoch, and then both begin anew.
 
 use super::pcp::cluster;
-use super::{At, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task, classify};
+use super::{At, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Outcome, Past, Plan, Task, classify};
 use crate::data::loader::Draw;
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{Network, Step, Tap};
-use pcp_core::error::Result;
+use crate::model::{Network, Step, Tap, Weights};
+use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::pca::Pca;
 use pcp_core::purify::{History, Rules, purify};
 use pcp_core::rng::{Key, Purpose};
+use std::sync::Arc;
 
 /// Features are the embeddings before any ReLU or scaling; the classifier sees them after a ReLU. Long ones are whitened,
 /// all are scaled to unit length, then clustered. The sampler draws from all clusters alike.
@@ -21,19 +22,21 @@ impl Method for DeepCluster {
         format!("{} clusters as classes", plan.schedule.floor)
     }
 
-    fn memory(&self, _plan: &Plan, _network: &Network) -> Memory {
-        Memory::default()
+    /// A classifier; every epoch begins with a new one.
+    fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
+        let (classes, dim) = (plan.schedule.floor, network.dim(Tap::Raw));
+        Memory::Classifier(Arc::new(Classifier::new(classes, dim, plan.config.train.seed, (0, 0))))
     }
 
     fn clustering_steps(&self, plan: &Plan) -> usize {
         plan.config.clusters.iterations + 1
     }
 
-    fn look(&self, plan: &Plan, _at: At) -> Option<Look> {
-        Some(Look { view: plan.config.clusters.features, tap: Tap::Raw })
+    fn needed_features(&self, plan: &Plan, _at: At) -> Option<FeatureRequest> {
+        Some(FeatureRequest { view: plan.config.clusters.features, tap: Tap::Raw })
     }
 
-    fn supervise(
+    fn find_targets(
         &self,
         plan: &Plan,
         at: At,
@@ -41,42 +44,42 @@ impl Method for DeepCluster {
         _memory: &Memory,
         _past: Past,
         on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Supervision> {
+    ) -> Result<FoundTargets> {
         let (k, dim) = (plan.schedule.floor, features.dim);
         let reduced = whitened(features, plan.config.deepcluster.components);
         let labels = cluster(plan, &reduced, k, None, at, 0, on_iteration)?.assignment;
         let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
         let purified = purify(&reduced, &labels, k, &whole, &History::default());
         let classifier = Classifier::new(k, dim, plan.config.train.seed, at);
-        Ok(Supervision {
+        Ok(FoundTargets {
             clusters: k,
             labels: Some(labels),
             purified: Some(purified),
             classifier: Some(classifier),
-            ..Supervision::default()
+            ..FoundTargets::default()
         })
     }
 
-    fn batches(&self, plan: &Plan, at: At, lesson: &Lesson) -> Vec<Vec<Draw>> {
-        let labels = lesson.labels.as_deref().unwrap_or_default();
+    fn batches(&self, plan: &Plan, at: At, targets: &EpochTargets) -> Vec<Vec<Draw>> {
+        let labels = targets.labels.as_deref().unwrap_or_default();
         plan.cut(&sample(labels, plan.ids(), plan.key(Purpose::Sampler, at), plan.key(Purpose::Order, at)))
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let d = &plan.config.deepcluster;
         let sgd = Sgd { lr: d.head_lr as f32, momentum: 0.0, decay: d.head_decay as f32 };
-        let labels: Vec<u32> = lesson.labels.iter().flat_map(|l| rows.iter().map(|row| l[*row])).collect();
-        network.step(weights, batch, 1, dropout, Tap::Raw, |x| {
-            let Some(classifier) = &memory.classifier else {
-                return (Outcome::default(), vec![0.0; x.values.len()]);
-            };
+        let Some(clusters) = &targets.labels else {
+            return Err(Error::training("DeepCluster has no clusters to learn from", "use the checkpoint before"));
+        };
+        let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| clusters[*row]).collect::<Vec<_>>());
+        Ok(network.step(weights, batch, 1, dropout, Tap::Raw, |x| {
             let mut active = x.clone();
             active.values.iter_mut().for_each(|v| *v = v.max(0.0));
             let (outcome, mut gradient) = classify(classifier, &active, &labels, sgd);
             gradient.iter_mut().zip(&x.values).filter(|(_, x)| **x <= 0.0).for_each(|(g, _)| *g = 0.0);
             (outcome, gradient)
-        })
+        }))
     }
 }
 

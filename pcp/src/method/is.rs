@@ -1,8 +1,9 @@
 //! IS, invariance and spreading of instances (Ye et al. 2019): two views of an image attract, the rest of the batch repels.
 
-use super::{At, BatchLoss, Lesson, Memory, Method, Outcome, Plan, Task};
+use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Outcome, Plan, Task};
 use crate::method::objective::spreading_loss;
-use crate::model::{Network, Step, Tap};
+use crate::model::{Network, Step, Tap, Weights};
+use pcp_core::error::Result;
 
 /// Its positive is the other view; its loss compares within the batch, so there is no bank.
 pub struct Is;
@@ -12,8 +13,8 @@ impl Method for Is {
         "two views of every image, compared within the batch".into()
     }
 
-    fn memory(&self, _plan: &Plan, _network: &Network) -> Memory {
-        Memory::default()
+    fn memory(&self, _plan: &Plan, _network: &Network, _weights: &Weights) -> Memory {
+        Memory::Nothing
     }
 
     fn whole_batches(&self) -> bool {
@@ -24,13 +25,13 @@ impl Method for Is {
         2
     }
 
-    fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _lesson: &Lesson) -> Step<Outcome> {
+    fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _targets: &EpochTargets) -> Result<Step<Outcome>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, 2, dropout, Tap::Unit, |v| {
+        Ok(network.step(weights, batch, 2, dropout, Tap::Unit, |v| {
             let (mean, gradient) = spreading_loss(v, plan.config.objective.tau as f32);
             let total = mean * rows.len() as f64;
             let loss = BatchLoss { samples: rows.len(), total, spreading: Some(total), ..BatchLoss::default() };
-            (Outcome { loss, ..Outcome::default() }, gradient)
-        })
+            (Outcome { loss, change: Change::Embeddings }, gradient)
+        }))
     }
 }

@@ -2,7 +2,9 @@
 //! background of the nearest rows.
 
 use super::pcp::cluster;
-use super::{At, BatchLoss, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task};
+use super::{
+    At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Outcome, Past, Plan, Task,
+};
 use crate::method::objective::local_loss;
 use crate::model::{Step, Tap};
 use pcp_core::error::Result;
@@ -14,8 +16,8 @@ use pcp_core::purify::{History, Rules, purify};
 pub struct La;
 
 impl La {
-    /// Whether it still is instance recognition.
-    fn begins(plan: &Plan, (round, epoch): At) -> bool {
+    /// Whether this epoch still trains by instance recognition.
+    fn is_instances(plan: &Plan, (round, epoch): At) -> bool {
         round == 0 && !plan.schedule.reached(plan.config.la.instances_until, epoch)
     }
 }
@@ -30,11 +32,11 @@ impl Method for La {
         (plan.config.clusters.iterations + 1) * plan.config.la.clusterings as usize
     }
 
-    fn look(&self, plan: &Plan, at: At) -> Option<Look> {
-        (!La::begins(plan, at)).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
+    fn needed_features(&self, plan: &Plan, at: At) -> Option<FeatureRequest> {
+        (!La::is_instances(plan, at)).then_some(FeatureRequest { view: plan.config.clusters.features, tap: Tap::Unit })
     }
 
-    fn supervise(
+    fn find_targets(
         &self,
         plan: &Plan,
         at: At,
@@ -42,9 +44,9 @@ impl Method for La {
         _memory: &Memory,
         _past: Past,
         on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Supervision> {
-        if La::begins(plan, at) {
-            return Ok(Supervision { clusters: plan.samples(), ..Supervision::default() });
+    ) -> Result<FoundTargets> {
+        if La::is_instances(plan, at) {
+            return Ok(FoundTargets { clusters: plan.samples(), ..FoundTargets::default() });
         }
         let k = plan.schedule.floor;
         let found = |run: u32| Ok(cluster(plan, features, k, None, at, run, on_iteration)?.assignment);
@@ -53,19 +55,21 @@ impl Method for La {
         let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
         let purified = purify(features, &clusterings[0], k, &whole, &History::default());
         let labels = Some(clusterings[0].clone());
-        Ok(Supervision { clusters: k, labels, purified: Some(purified), clusterings, ..Supervision::default() })
+        Ok(FoundTargets { clusters: k, labels, purified: Some(purified), clusterings, ..FoundTargets::default() })
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
+        let bank = memory.bank()?;
+        Ok(network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
             let (o, la) = (&plan.config.objective, &plan.config.la);
-            let Some(bank) = memory.bank.as_ref().filter(|_| !lesson.clusterings.is_empty()) else {
-                let (loss, gradient) = super::pcp::loss(v, rows, memory, &lesson.positives, o, None);
-                return (Outcome { loss, ..Outcome::default() }, gradient);
+            let (loss, gradient) = if targets.clusterings.is_empty() {
+                super::pcp::loss(v, rows, bank, &targets.positives, o, None)
+            } else {
+                let found = local_loss(v, rows, &bank.rows, &targets.clusterings, la.background, o.tau as f32);
+                (BatchLoss::of(&found.each, true), found.gradient)
             };
-            let found = local_loss(v, rows, &bank.rows, &lesson.clusterings, la.background, o.tau as f32);
-            (Outcome { loss: BatchLoss::of(&found.each, true), ..Outcome::default() }, found.gradient)
-        })
+            (Outcome { loss, change: Change::Embeddings }, gradient)
+        }))
     }
 }

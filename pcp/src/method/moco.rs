@@ -1,10 +1,11 @@
 //! MoCo, momentum contrast (He et al. 2020; version 2: Chen et al. 2020): a view must find the other view of its image among
 //! the last keys of a slow copy of the network.
 
-use super::{At, BatchLoss, Lesson, Memory, Method, Outcome, Plan, Task};
+use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Outcome, Plan, Task, other_memory};
 use crate::method::bank::Queue;
 use crate::method::objective::key_loss;
-use crate::model::{Batch, DropoutKey, Network, Step, Tap};
+use crate::model::{Batch, DropoutKey, Network, Step, Tap, Weights};
+use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::Purpose;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ impl Method for Moco {
         format!("queue of {}, key momentum {}, batch norm in {norm}", queue_len(plan), plan.config.moco.momentum)
     }
 
-    fn memory(&self, plan: &Plan, network: &Network) -> Memory {
+    fn memory(&self, plan: &Plan, network: &Network, weights: &Weights) -> Memory {
         let queue = Queue::new(queue_len(plan), network.embedding, plan.config.train.seed);
-        Memory { queue: Some(Arc::new(queue)), ..Memory::default() }
+        Memory::Keys { encoder: weights.clone(), queue: Arc::new(queue) }
     }
 
-    fn has_keys(&self) -> bool {
+    fn has_key_encoder(&self) -> bool {
         true
     }
 
@@ -38,11 +39,12 @@ impl Method for Moco {
         2
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _lesson: &Lesson) -> Step<Outcome> {
-        let Task { network, weights, keys, batch, rows, dropout, at } = task;
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<Outcome>> {
+        let Memory::Keys { encoder, queue } = memory else { return Err(other_memory("keys")) };
+        let Task { network, weights, batch, rows, dropout, at } = task;
         let groups = groups(plan, rows.len());
         let [queries, others] = halves(batch);
-        let mut slow = keys.unwrap_or(weights).clone();
+        let mut slow = encoder.clone();
         slow.drift(weights, plan.config.moco.momentum);
 
         let dealt = plan.key(Purpose::Groups, at).shuffled(&dropout.ids);
@@ -55,13 +57,11 @@ impl Method for Moco {
             keys.values[i * keys.dim..(i + 1) * keys.dim]
                 .copy_from_slice(&found.values[place * keys.dim..][..keys.dim]);
         }
-        network.step(weights, queries, groups, dropout, Tap::Unit, |q| {
-            let empty = Matrix { rows: 0, dim: q.dim, values: Vec::new() };
-            let queue = memory.queue.as_ref().map_or(&empty, |queue| &queue.rows);
-            let found = key_loss(q, &keys, queue, plan.config.objective.tau as f32);
+        Ok(network.step(weights, queries, groups, dropout, Tap::Unit, |q| {
+            let found = key_loss(q, &keys, &queue.rows, plan.config.objective.tau as f32);
             let loss = BatchLoss::of(&found.each, false);
-            (Outcome { loss, keys: Some((slow, keys)), classifier: None }, found.gradient)
-        })
+            (Outcome { loss, change: Change::Keys(slow, keys) }, found.gradient)
+        }))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Progressive Cluster Purification (Algorithm 1): cluster, purify, then learn from the positive sets that are left.
 
-use super::{At, BatchLoss, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task};
-use crate::config::Objective;
+use super::{
+    At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Outcome, Past, Plan, Task,
+};
+use crate::config::ObjectiveSettings;
+use crate::method::bank::Bank;
 use crate::method::objective::{bank_loss, spreading_loss};
 use crate::model::{Step, Tap};
 use pcp_core::error::Result;
@@ -24,13 +27,13 @@ impl Method for Pcp {
         (c.iterations + 1) * c.runs as usize
     }
 
-    fn look(&self, plan: &Plan, (round, epoch): At) -> Option<Look> {
+    fn needed_features(&self, plan: &Plan, (round, epoch): At) -> Option<FeatureRequest> {
         let alone = plan.schedule.all_instances(plan.schedule.clusters(round, epoch));
-        (!alone).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
+        (!alone).then_some(FeatureRequest { view: plan.config.clusters.features, tap: Tap::Unit })
     }
 
     /// Clusters `features` into K_t and purifies: steps (b) to (d) of the loop.
-    fn supervise(
+    fn find_targets(
         &self,
         plan: &Plan,
         at: At,
@@ -38,7 +41,7 @@ impl Method for Pcp {
         _memory: &Memory,
         past: Past,
         on_iteration: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Supervision> {
+    ) -> Result<FoundTargets> {
         let clusters = plan.schedule.clusters(at.0, at.1);
         if plan.schedule.all_instances(clusters) {
             let n = plan.samples();
@@ -48,19 +51,19 @@ impl Method for Pcp {
                 distance: vec![0.0; n],
                 vote: vec![f32::NAN; n],
             };
-            return Ok(Supervision { clusters, purified: Some(purified), ..Supervision::default() });
+            return Ok(FoundTargets { clusters, purified: Some(purified), ..FoundTargets::default() });
         }
         // Centroids of another K are no start.
         let start = past.centroids.filter(|c| c.rows == clusters);
         let Clusters { assignment: labels, centroids, .. } =
             best_cluster(plan, features, clusters, start, at, on_iteration)?;
         let purified = purify(features, &labels, clusters, &rules(plan, past.history, at), past.history);
-        Ok(Supervision {
+        Ok(FoundTargets {
             clusters,
             labels: Some(labels),
             purified: Some(purified),
             centroids: Some(centroids),
-            ..Supervision::default()
+            ..FoundTargets::default()
         })
     }
 
@@ -69,14 +72,15 @@ impl Method for Pcp {
         if warmup || plan.config.objective.bank_views == 2 { 2 } else { 1 }
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
         let views = self.views(plan, task.at);
         let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, views, dropout, Tap::Unit, |v| {
-            let (loss, gradient) = loss(v, rows, memory, &lesson.positives, &plan.config.objective, warmup);
-            (Outcome { loss, ..Outcome::default() }, gradient)
-        })
+        let bank = memory.bank()?;
+        Ok(network.step(weights, batch, views, dropout, Tap::Unit, |v| {
+            let (loss, gradient) = loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup);
+            (Outcome { loss, change: Change::Embeddings }, gradient)
+        }))
     }
 }
 
@@ -149,12 +153,11 @@ pub fn final_clusters(
 pub fn loss(
     v: &Matrix,
     samples: &[usize],
-    memory: &Memory,
+    bank: &Bank,
     positives: &Positives,
-    objective: &Objective,
+    objective: &ObjectiveSettings,
     warmup: Option<f64>,
 ) -> (BatchLoss, Vec<f32>) {
-    let Some(bank) = &memory.bank else { return (BatchLoss::default(), vec![0.0; v.values.len()]) };
     let b = samples.len();
     let tau = objective.tau as f32;
     let w = warmup.unwrap_or(0.0);
@@ -191,12 +194,6 @@ pub fn loss(
 mod tests {
     use super::*;
     use crate::config::Form;
-    use crate::method::bank::Bank;
-    use std::sync::Arc;
-
-    fn memory(bank: Bank) -> Memory {
-        Memory { bank: Some(Arc::new(bank)), ..Memory::default() }
-    }
 
     fn close(a: f64, b: f64) {
         assert!((a - b).abs() < 2e-6, "{a} is not {b}");
@@ -207,9 +204,9 @@ mod tests {
     fn the_warmup_mixes_the_two_losses() {
         let unit = |rows: &[[f32; 3]]| Matrix::new(3, rows.concat()).normalised();
         let bank = unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.8, 0.0, 0.4], [0.0, 0.0, 1.0]]);
-        let bank = memory(Bank { rows: bank, momentum: 0.5 });
+        let bank = Bank { rows: bank, momentum: 0.5 };
         let positives = Positives::from_sets(5, [vec![0, 2, 3]]);
-        let objective = Objective { form: Form::Logsum, ..Objective::default() };
+        let objective = ObjectiveSettings { form: Form::Logsum, ..ObjectiveSettings::default() };
         let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0], [0.9, 0.2, 0.1], [0.0, 0.9, 0.1]]);
         let one_view = Matrix::new(3, v.values[..6].to_vec());
         let (alone, plain) = loss(&one_view, &[0, 1], &bank, &positives, &objective, None);
@@ -226,14 +223,14 @@ mod tests {
 
     #[test]
     fn both_views_may_take_the_bank_loss() {
-        let bank = memory(Bank::new(&[0, 1, 2], 4, 0.5, 1));
+        let bank = Bank::new(&[0, 1, 2], 4, 0.5, 1);
         let v = Matrix::new(4, (0..8).map(|i| (i as f32).sin()).collect()).normalised();
-        let objective = Objective { bank_views: 2, ..Objective::default() };
+        let objective = ObjectiveSettings { bank_views: 2, ..ObjectiveSettings::default() };
         let positives = Positives::instances(3);
         let (both, gradient) = loss(&v, &[2], &bank, &positives, &objective, None);
         let part = |row: usize| {
             let one = Matrix::new(4, v.row(row).to_vec());
-            loss(&one, &[2], &bank, &positives, &Objective::default(), None)
+            loss(&one, &[2], &bank, &positives, &ObjectiveSettings::default(), None)
         };
         close(both.total, (part(0).0.total + part(1).0.total) / 2.0);
         assert_eq!(both.instance.1, 1);

@@ -1,9 +1,9 @@
 //! The supervised baseline: classification by the labels. The only system that learns from them.
 
-use super::{Lesson, Memory, Method, Outcome, Plan, Task, classify};
-use crate::data::Dataset;
+use super::{EpochTargets, Memory, Method, Outcome, Plan, Task, classify};
+use crate::data::Labels;
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{Network, Step, Tap};
+use crate::model::{Network, Step, Tap, Weights};
 use pcp_core::error::{Error, Result};
 use std::sync::Arc;
 
@@ -11,16 +11,6 @@ use std::sync::Arc;
 pub struct Supervised;
 
 impl Method for Supervised {
-    fn check(&self, dataset: &Dataset) -> Result<()> {
-        match dataset.train.labels {
-            Some(_) => Ok(()),
-            None => Err(Error::data(
-                format!("{} has no labels, and supervised training needs them", dataset.name),
-                "put the images into one folder per class, or choose another --preset",
-            )),
-        }
-    }
-
     fn describe(&self, plan: &Plan) -> String {
         format!("{} classes, by their labels", classes(plan))
     }
@@ -29,23 +19,20 @@ impl Method for Supervised {
         Tap::Pooled
     }
 
-    fn memory(&self, plan: &Plan, network: &Network) -> Memory {
+    fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
         let classifier = Classifier::new(classes(plan), network.pooled, plan.config.train.seed, (0, 0));
-        Memory { classifier: Some(Arc::new(classifier)), ..Memory::default() }
+        Memory::Classifier(Arc::new(classifier))
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _lesson: &Lesson) -> Step<Outcome> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<Outcome>> {
         let Task { network, weights, batch, rows, dropout, at, .. } = task;
         let t = &plan.config.train;
         let sgd = Sgd { lr: plan.schedule.lr(at.1), momentum: t.momentum as f32, decay: t.weight_decay as f32 };
-        let labels: Vec<u32> = match &plan.dataset.train.labels {
-            Some(labels) => rows.iter().map(|row| labels.of[*row]).collect(),
-            None => vec![0; rows.len()],
+        let Some(Labels { of, .. }) = &plan.dataset.train.labels else {
+            return Err(Error::data("supervised training needs labels", "choose another method.system"));
         };
-        network.step(weights, batch, 1, dropout, Tap::Pooled, |x| match &memory.classifier {
-            Some(classifier) => classify(classifier, x, &labels, sgd),
-            None => (Outcome::default(), vec![0.0; x.values.len()]),
-        })
+        let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| of[*row]).collect::<Vec<_>>());
+        Ok(network.step(weights, batch, 1, dropout, Tap::Pooled, |x| classify(classifier, x, &labels, sgd)))
     }
 }
 

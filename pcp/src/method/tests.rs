@@ -1,7 +1,7 @@
 //! What all systems have in common, and what sets each apart.
 
 use super::*;
-use crate::config::preset;
+use crate::config::{Config, preset};
 use crate::data::augment::Augmenter;
 use crate::data::loader::{Loader, Part, View};
 use crate::data::{self, Load, Source};
@@ -12,15 +12,15 @@ fn plan(system: &str, limit: usize, changes: &[&str]) -> Plan {
     let mut layers = vec![preset("bundled").unwrap(), preset(system).unwrap()];
     layers.extend(changes.iter().map(|c| crate::config::Layer::assignment(c).unwrap()));
     let config = Config::from_layers(&layers).unwrap();
-    Plan { schedule: Schedule::new(&config, dataset.train.images.len()).unwrap(), config, dataset }
+    Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap()
 }
 
 fn network(plan: &Plan) -> Network {
     Network::new(&crate::config::Network { width: 4, ..plan.config.network.clone() }, 16).unwrap()
 }
 
-fn alone(n: usize) -> Lesson {
-    Lesson { labels: None, positives: Positives::instances(n), clusterings: Vec::new() }
+fn alone(n: usize) -> EpochTargets {
+    EpochTargets { labels: None, positives: Positives::instances(n), clusterings: Vec::new() }
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn the_first_batch_has_the_same_pixels_for_all_systems_that_share_the_views() {
     // DeepCluster draws its own samples, but a sample looks the same to it.
     let (deep, plain) = (plan("deepcluster", 60, &[]), plan("ir", 60, &[]));
     let labels = Some((0..60).map(|i| i % 3).collect());
-    let drawn = of(System::Deepcluster).batches(&deep, (0, 0), &Lesson { labels, ..alone(60) }).concat();
+    let drawn = of(System::Deepcluster).batches(&deep, (0, 0), &EpochTargets { labels, ..alone(60) }).concat();
     let pixels = |plan: &Plan, draw: Draw| {
         let recipe = plan.config.augment.clone();
         let augmenter = Augmenter { size: 16, margin: 1.0, mean: [0.5; 3], std: [0.2; 3], recipe };
@@ -68,12 +68,20 @@ fn partial_batches_are_left_out_where_the_system_says_so() {
 fn the_queue_fits_the_batch_and_the_data() {
     for (settings, expected) in [(["moco.queue=48", "train.batch=16"], 48), (["moco.queue=50", "train.batch=16"], 48)] {
         let plan = plan("moco", 60, &settings);
-        let memory = of(System::Moco).memory(&plan, &network(&plan));
-        assert_eq!(memory.queue.unwrap().rows.rows, expected);
-        assert!(memory.bank.is_none());
+        assert_eq!(queue(&memory(&plan)).rows.rows, expected);
+        assert!(memory(&plan).bank().is_err());
     }
-    let few = plan("moco", 10, &["train.batch=16"]);
-    assert_eq!(of(System::Moco).memory(&few, &network(&few)).queue.unwrap().rows.rows, 10);
+    assert_eq!(queue(&memory(&plan("moco", 10, &["train.batch=16"]))).rows.rows, 10);
+}
+
+fn memory(plan: &Plan) -> Memory {
+    let net = network(plan);
+    of(plan.config.method.system).memory(plan, &net, &net.init(2))
+}
+
+fn queue(memory: &Memory) -> &Queue {
+    let Memory::Keys { queue, .. } = memory else { panic!("{memory:?} has no queue") };
+    queue
 }
 
 /// A MoCo step by hand: the key encoder drifts first, encodes view 2, and its keys enter the queue.
@@ -82,25 +90,18 @@ fn a_moco_step_drifts_encodes_and_enqueues() {
     let plan = plan("moco", 20, &["train.batch=8", "moco.momentum=0.75", "moco.groups=1"]);
     let (net, moco) = (network(&plan), of(System::Moco));
     let (weights, keys) = (net.init(1), net.init(2));
-    let mut memory = moco.memory(&plan, &net);
+    let mut memory = moco.memory(&plan, &net, &keys);
     let mut stream = plan.key(Purpose::Synthetic, (0, 0)).stream(0, 0);
     let pixels: Vec<f32> = (0..16 * 16 * 16 * 3).map(|_| stream.normal()).collect();
     let rows: Vec<usize> = (0..8).collect();
     let dropout = || DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..8).collect() };
     let batch = Batch { rows: 16, pixels: pixels.clone() };
-    let task = Task {
-        network: &net,
-        weights: &weights,
-        keys: Some(&keys),
-        batch,
-        rows: &rows,
-        dropout: dropout(),
-        at: (0, 0),
-    };
-    let step = moco.step(&plan, task, &memory, &alone(20));
+    let task = Task { network: &net, weights: &weights, batch, rows: &rows, dropout: dropout(), at: (0, 0) };
+    let step = moco.step(&plan, task, &memory, &alone(20)).unwrap();
     let loss = step.loss.loss;
     assert_eq!((loss.samples, loss.instance.1), (8, 8));
-    let next = memory.follow(&rows, &step.features, step.loss).unwrap();
+    memory.update(&rows, &step.features, step.loss.change).unwrap();
+    let Memory::Keys { encoder: next, queue } = memory else { panic!("{memory:?}") };
 
     let mut slow = keys.clone();
     slow.drift(&weights, 0.75);
@@ -111,7 +112,6 @@ fn a_moco_step_drifts_encodes_and_enqueues() {
         assert!(a.values.iter().zip(&b.values).all(|(x, y)| (x - y).abs() < 1e-4 * y.abs().max(1.0)), "{}", a.name);
     }
     // Batch norm over the whole batch does not care who sits where, up to rounding.
-    let queue = memory.queue.unwrap();
     assert_eq!(queue.next, 8);
     for i in 0..8 {
         assert!(queue.rows.row(i).iter().zip(expected.row(i)).all(|(x, y)| (x - y).abs() < 1e-3), "key {i}");
@@ -134,8 +134,8 @@ fn groups_of_a_moco_batch_have_their_own_statistics() {
     let run = |plan: &Plan| {
         let dropout = DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..8).collect() };
         let batch = Batch { rows: 16, pixels: pixels.clone() };
-        let task = Task { network: &net, weights: &weights, keys: None, batch, rows: &rows, dropout, at: (0, 0) };
-        of(System::Moco).step(plan, task, &of(System::Moco).memory(plan, &net), &alone(20)).features
+        let task = Task { network: &net, weights: &weights, batch, rows: &rows, dropout, at: (0, 0) };
+        of(System::Moco).step(plan, task, &memory(plan), &alone(20)).unwrap().features
     };
     let whole = plan("moco", 20, &["train.batch=8", "moco.groups=1"]);
     // Batches that four groups cannot share evenly are one group.
@@ -147,30 +147,28 @@ fn groups_of_a_moco_batch_have_their_own_statistics() {
 #[test]
 fn and_keeps_its_neighbourhoods_for_a_round() {
     let plan = plan("and", 40, &["and.share=0.5"]);
-    let (and, net) = (of(System::And), network(&plan));
-    let mut memory = and.memory(&plan, &net);
-    let rows = memory.bank.as_ref().unwrap().rows.clone().normalised();
-    memory.bank = Some(Arc::new(Bank { rows, momentum: 0.5 }));
+    let and = of(System::And);
+    let rows = memory(&plan).bank().unwrap().rows.clone().normalised();
+    let memory = Memory::Bank(Arc::new(Bank { rows, momentum: 0.5 }));
     let history = History::default();
-    let supervise = |at: At, positives: Option<&Positives>| {
+    let targets = |at: At, positives: Option<&Positives>| {
         let past = Past { history: &history, centroids: None, positives };
-        and.supervise(&plan, at, &Matrix::default(), &memory, past, &mut |_| Ok(())).unwrap()
+        and.find_targets(&plan, at, &Matrix::default(), &memory, past, &mut |_| Ok(())).unwrap()
     };
-    assert!(supervise((0, 3), None).purified.is_none(), "round 0 is instance recognition");
-    let first = supervise((1, 0), None).purified.unwrap().positives;
+    assert!(targets((0, 3), None).purified.is_none(), "round 0 is instance recognition");
+    let first = targets((1, 0), None).purified.unwrap().positives;
     assert_eq!(first.covered(), 20);
     let other = Positives::from_sets(40, [vec![0, 1]]);
-    assert_eq!(supervise((1, 1), Some(&other)).purified.unwrap().positives, other, "it stays as it is");
-    assert_eq!(supervise((2, 0), Some(&other)).purified.unwrap().positives.covered(), 40);
+    assert_eq!(targets((1, 1), Some(&other)).purified.unwrap().positives, other, "it stays as it is");
+    assert_eq!(targets((2, 0), Some(&other)).purified.unwrap().positives.covered(), 40);
 }
 
 #[test]
 fn supervised_training_needs_labels() {
     let plan = plan("supervised", 20, &[]);
-    assert!(of(System::Supervised).check(&plan.dataset).is_ok());
     let mut dataset = (*plan.dataset).clone();
     dataset.train.labels = None;
-    let e = of(System::Supervised).check(&dataset).unwrap_err();
+    let e = Config::from(plan.config).resolve(&dataset).unwrap_err();
     assert!(e.message.contains("no labels") && e.hint.contains("folder per class"), "{e:?}");
 }
 
@@ -178,14 +176,35 @@ fn supervised_training_needs_labels() {
 fn la_begins_as_instance_recognition_and_then_unites_clusterings() {
     let plan = plan("la", 60, &["la.clusterings=3", "train.epochs=40", "clusters.floor=5"]);
     let la = of(System::La);
-    assert_eq!(la.look(&plan, (0, 1)), None);
-    assert!(la.look(&plan, (0, 2)).is_some());
+    assert_eq!(la.needed_features(&plan, (0, 1)), None);
+    assert!(la.needed_features(&plan, (0, 2)).is_some());
     let mut stream = plan.key(Purpose::Synthetic, (0, 0)).stream(1, 0);
     let features = Matrix::new(8, (0..60 * 8).map(|_| stream.normal()).collect()).normalised();
     let history = History::default();
     let past = Past { history: &history, centroids: None, positives: None };
-    let found = la.supervise(&plan, (0, 2), &features, &Memory::default(), past, &mut |_| Ok(())).unwrap();
+    let found = la.find_targets(&plan, (0, 2), &features, &memory(&plan), past, &mut |_| Ok(())).unwrap();
     assert_eq!((found.clusterings.len(), found.clusters), (3, 5));
     assert_ne!(found.clusterings[0], found.clusterings[1]);
     assert_eq!(found.labels.as_ref(), Some(&found.clusterings[0]));
+}
+
+/// A memory of another kind is refused, not passed over with a gradient of zero.
+#[test]
+fn a_step_without_its_memory_is_an_error() {
+    let rows: Vec<usize> = (0..4).collect();
+    for system in ["pcp", "ir", "and", "la", "deepcluster", "moco", "supervised"] {
+        let plan = plan(system, 8, &["train.batch=4"]);
+        let (net, method) = (network(&plan), of(plan.config.method.system));
+        let weights = net.init(1);
+        let views = method.views(&plan, (0, 0));
+        let step = |memory: &Memory| {
+            let dropout = DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..4).collect() };
+            let batch = Batch { rows: 4 * views, pixels: vec![0.5; 4 * views * 16 * 16 * 3] };
+            let task = Task { network: &net, weights: &weights, batch, rows: &rows, dropout, at: (0, 0) };
+            let targets = EpochTargets { labels: Some(vec![0; 8]), ..alone(8) };
+            method.step(&plan, task, memory, &targets).map(|step| step.loss.loss)
+        };
+        assert!(step(&Memory::Nothing).is_err(), "{system}");
+        assert!(step(&memory(&plan)).unwrap().total > 0.0, "{system}");
+    }
 }

@@ -26,14 +26,15 @@ pub fn thin(records: &[EpochRecord]) -> Vec<&EpochRecord> {
         .collect()
 }
 
-/// The columns that are drawn; `epochs` are those of a round.
-pub fn curves(records: &[EpochRecord], epochs: u32) -> Value {
+/// The columns that are drawn, of a run on `images` training images (0 where their number is not known); `epochs` are those of a round.
+pub fn curves(records: &[EpochRecord], epochs: u32, images: usize) -> Value {
     let shown = thin(records);
     // Six digits are more than a screen shows.
     let short = |x: f64| if x.is_finite() { format!("{x:.5e}").parse().unwrap_or(x).into() } else { Value::Null };
     let column = |f: &dyn Fn(&EpochRecord) -> Option<f64>| -> Vec<Value> {
         shown.iter().map(|r| f(r).map_or(Value::Null, short)).collect()
     };
+    let percent = |count: usize| (images > 0).then(|| 100.0 * count as f64 / images as f64);
     json!({
         "epoch": shown.iter().map(|r| r.round * epochs + r.epoch + 1).collect::<Vec<_>>(),
         "loss": column(&|r| Some(r.loss)),
@@ -42,17 +43,11 @@ pub fn curves(records: &[EpochRecord], epochs: u32) -> Value {
         "loss_is": column(&|r| r.loss_is),
         "clusters": column(&|r| Some(r.clusters as f64)),
         "kept": column(&|r| Some(r.kept * 100.0)),
-        "dropped": column(&|r| Some(percent(r.dropped, r))),
-        "pulled_back": column(&|r| Some(percent(r.pulled_back, r))),
+        "dropped": column(&|r| percent(r.dropped)),
+        "pulled_back": column(&|r| percent(r.pulled_back)),
         "churn": column(&|r| r.churn.map(|c| c * 100.0)),
         "knn": column(&|r| r.knn),
         "classifier": column(&|r| r.classifier),
         "lr": column(&|r| Some(f64::from(r.lr))),
     })
-}
-
-/// `count` in percent of the record's images, which it tells by those that have no positives and their share.
-fn percent(count: usize, record: &EpochRecord) -> f64 {
-    let images = record.instances as f64 / (1.0 - record.kept).max(1e-9);
-    if record.instances == 0 { 0.0 } else { 100.0 * count as f64 / images.max(1.0) }
 }

@@ -1,8 +1,8 @@
 //! Everything that a page says of a run, read from its folder. What is missing or broken is left out, and said.
 
-use crate::config::Config;
+use crate::config::Resolved;
 use crate::data::Labels;
-use crate::run::{About, EpochRecord, FileRow, RunFolder, RunResult};
+use crate::run::{About, EpochRecord, FileRow, RunFolder, RunResult, Warning, WarningRecord};
 use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::Grouping;
@@ -10,7 +10,7 @@ use pcp_core::purify::Grouping;
 /// What a run folder holds.
 pub struct Contents {
     pub name: String,
-    pub config: Config,
+    pub config: Resolved,
     pub about: About,
     pub records: Vec<EpochRecord>,
     pub result: Option<RunResult>,
@@ -24,10 +24,17 @@ pub struct Contents {
     /// The clusters before them.
     pub before: Option<Grouping>,
     pub embeddings: Option<Matrix>,
-    /// What the run warned of, and how often.
-    pub warnings: Vec<(String, usize)>,
+    /// The warnings of the run, one of each kind, and how often each was given.
+    pub warnings: Vec<(Warning, usize)>,
     /// What the page lacks, and why.
     pub notes: Vec<String>,
+}
+
+impl Contents {
+    /// Training images; 0 where nothing tells their number.
+    pub fn images(&self) -> usize {
+        self.result.as_ref().map_or(self.files.len(), |result| result.images)
+    }
 }
 
 pub fn gather(run: &RunFolder) -> Result<Contents> {
@@ -38,6 +45,7 @@ pub fn gather(run: &RunFolder) -> Result<Contents> {
     let files = parts.read("files.csv", RunFolder::read_files).unwrap_or_default();
     let records = parts.read("metrics.jsonl", RunFolder::read_metrics).unwrap_or_default();
     let result = parts.read("result.json", RunFolder::read_result).flatten();
+    let warnings = by_kind(parts.read("warnings.jsonl", RunFolder::read_warnings).unwrap_or_default());
     let fits = |rows: usize| rows == files.len() && rows > 0;
     let embeddings = parts.read("embeddings.npy", RunFolder::read_embeddings);
     let embeddings = parts.fitting("embeddings.npy", embeddings, |e| fits(e.rows));
@@ -62,7 +70,7 @@ pub fn gather(run: &RunFolder) -> Result<Contents> {
         grouped: grouped.unwrap_or_default(),
         before: before.filter(is_clustered),
         embeddings,
-        warnings: warnings(run),
+        warnings,
         notes: parts.notes,
         config,
         about,
@@ -114,17 +122,13 @@ fn labels(files: &[FileRow]) -> Option<Labels> {
     (!classes.is_empty()).then_some(Labels { classes, of })
 }
 
-/// The log's warnings in the order of their first time. Those that differ in their numbers only are one, told as it was last.
-fn warnings(run: &RunFolder) -> Vec<(String, usize)> {
-    const MOST: usize = 20;
-    let bytes = std::fs::read(run.file("train.log")).unwrap_or_default();
-    let plain = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
-    let mut found: Vec<(String, usize)> = Vec::new();
-    for text in String::from_utf8_lossy(&bytes).lines().filter_map(|line| line.strip_prefix("warning: ")) {
-        match found.iter().position(|(known, _)| plain(known) == plain(text)) {
-            Some(at) => found[at] = (text.to_string(), found[at].1 + 1),
-            None if found.len() < MOST => found.push((text.to_string(), 1)),
-            None => {}
+/// The last warning of each kind and how many there are, in the order of their first time.
+fn by_kind(records: Vec<WarningRecord>) -> Vec<(Warning, usize)> {
+    let mut found: Vec<(Warning, usize)> = Vec::new();
+    for WarningRecord { warning, .. } in records {
+        match found.iter_mut().find(|(known, _)| known.kind() == warning.kind()) {
+            Some(entry) => *entry = (warning, entry.1 + 1),
+            None => found.push((warning, 1)),
         }
     }
     found

@@ -1,20 +1,20 @@
-//! Health lights: is this run one to trust?
+//! Health lights: whether the embeddings collapsed, whether clusters are balanced and stable, and how much purification keeps.
 
 use super::gather::Contents;
 use super::sheets::Clustering;
 use crate::run::Warning;
 use serde::Serialize;
 
-/// A spread of the embeddings below these shares of an even one is a collapse, or nearly.
+/// A spread of the embeddings below these shares of a uniform one is a collapse, or nearly.
 const SPREAD: [f64; 2] = [0.05, 0.25];
 /// A largest cluster with more than these shares of the images holds most of them, or many.
 const LARGEST: [f64; 2] = [0.5, 0.25];
-/// Company kept since the epoch before: below these shares, clusters come and go. (Of 20 clusters, chance alone keeps 0.03.)
+/// Share of cluster partners that stay from one epoch to the next: below these, clusters are unstable. (Of 20 clusters, chance alone keeps 0.03.)
 const SAME: [f64; 2] = [0.08, 0.2];
-/// Shares of images that learn in company.
+/// Shares of images that have a positive set.
 const KEPT: [f64; 2] = [f64::MIN_POSITIVE, 0.1];
 
-/// How it is.
+/// The level of a light.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -48,7 +48,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     let collapse = match &contents.embeddings {
         Some(features) => {
             let spread = features.clone().normalised().spread() * (features.dim as f64).sqrt();
-            let text = format!("The embeddings spread over {} of what evenly strewn ones would.", percent(spread));
+            let text = format!("The spread of the embeddings is {} of a uniform spread.", percent(spread));
             (level(spread, SPREAD), text)
         }
         None => (Level::Unknown, "There are no embeddings yet.".into()),
@@ -66,7 +66,8 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     });
     let churn = match (clustering, contents.records.iter().rev().find_map(|r| r.churn)) {
         (Some(_), Some(churn)) => {
-            let text = format!("Images share {} of their company with the epoch before.", percent(1.0 - churn));
+            let text =
+                format!("Images keep {} of their cluster partners since the epoch before.", percent(1.0 - churn));
             (level(1.0 - churn, SAME), text)
         }
         (Some(_), None) => (Level::Unknown, "There is no earlier clustering to compare with.".into()),
@@ -82,7 +83,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
 
     let lights = [("Collapse", collapse), ("Balance", balance), ("Stability", churn), ("Purification", kept)];
     let light = |(name, (level, text)): (&'static str, (Level, String))| match warned(contents, name) {
-        // What went wrong on the way and is well now deserves a second look.
+        // A run that warned of it earlier gets no better light than this.
         Some(times) if matches!(level, Level::Good | Level::Unknown) => {
             Light { name, level: Level::Fair, text: format!("{text} The run warned of it {times}.") }
         }
@@ -93,21 +94,16 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
 
 /// How often the run warned of what a light watches.
 fn warned(contents: &Contents, light: &str) -> Option<String> {
-    let (_, count) = contents.warnings.iter().find(|(text, _)| watched(text) == Some(light))?;
+    let (_, count) = contents.warnings.iter().find(|(warning, _)| watched(warning) == Some(light))?;
     Some(if *count == 1 { "once".into() } else { format!("{count} times") })
 }
 
 /// The light that watches what a warning is about.
-pub fn watched(warning: &str) -> Option<&'static str> {
-    let like = |w: Warning| {
-        let text = w.to_string();
-        let opening = |text: &str| text.split(' ').take(3).collect::<Vec<_>>().join(" ");
-        opening(&text) == opening(warning)
-    };
-    match () {
-        () if like(Warning::Collapse { spread: 0.0 }) => Some("Collapse"),
-        () if like(Warning::Imbalance { share: 0.0 }) => Some("Balance"),
-        () if like(Warning::NothingKept) => Some("Purification"),
-        () => None,
+pub fn watched(warning: &Warning) -> Option<&'static str> {
+    match warning {
+        Warning::Collapse { .. } => Some("Collapse"),
+        Warning::Imbalance { .. } => Some("Balance"),
+        Warning::NothingKept => Some("Purification"),
+        _ => None,
     }
 }

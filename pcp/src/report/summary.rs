@@ -1,7 +1,7 @@
 //! The run in a sentence, in figures, and in its settings.
 
 use super::gather::Contents;
-use crate::config::{Arch, Config, System};
+use crate::config::{Arch, Config, Resolved, System};
 use serde_json::{Value, json};
 
 /// A whole number with its thousands apart.
@@ -28,7 +28,7 @@ pub fn clock(seconds: f64) -> (String, &'static str) {
     }
 }
 
-fn network(config: &Config) -> String {
+fn network(config: &Resolved) -> String {
     let name = match config.network.arch {
         Arch::Resnet18 => "ResNet18",
         Arch::Alexnet => "AlexNet",
@@ -153,7 +153,7 @@ pub fn results(contents: &Contents) -> Vec<(&'static str, Option<String>)> {
 }
 
 /// (setting, value, default) of every setting; those that were `"auto"` have that for their default.
-pub fn config(config: &Config) -> Vec<[String; 3]> {
+pub fn config(config: &Resolved) -> Vec<[String; 3]> {
     let shown = |value: &toml::Value| match value {
         toml::Value::String(text) => text.clone(),
         other => other.to_string(),

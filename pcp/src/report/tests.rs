@@ -46,9 +46,18 @@ fn long_runs_are_thinned_and_probes_are_seen() {
     assert_eq!(thin(&records[..POINTS]).len(), POINTS);
     assert_eq!(thin(&records[..1]).len(), 1);
     assert!(thin(&[]).is_empty());
-    let drawn = curves::curves(&records, 10_000);
+    let drawn = curves::curves(&records, 10_000, 10);
     assert_eq!(drawn["epoch"][0], 1);
     assert_eq!((&drawn["dropped"][3], &drawn["kept"][3]), (&json!(20.0), &json!(50.0)));
+}
+
+#[test]
+fn shares_are_of_all_images_even_when_none_is_alone() {
+    let all_kept = EpochRecord { kept: 1.0, instances: 0, pulled_back: 3, ..record(0, None) };
+    let drawn = curves::curves(&[all_kept], 1, 12);
+    assert_eq!((&drawn["pulled_back"][0], &drawn["dropped"][0]), (&json!(25.0), &json!(16.6667)));
+    let unknown = curves::curves(&[record(0, None)], 1, 0);
+    assert_eq!((&unknown["pulled_back"][0], &unknown["kept"][0]), (&Value::Null, &json!(50.0)));
 }
 
 #[test]
@@ -192,7 +201,7 @@ fn degenerate_embeddings_have_a_place() {
 
 #[test]
 fn the_lights_know_the_warnings_they_watch() {
-    let of = |w: Warning| health::watched(&w.to_string());
+    let of = |w: Warning| health::watched(&w);
     assert_eq!(of(Warning::Collapse { spread: 0.01 }), Some("Collapse"));
     assert_eq!(of(Warning::Imbalance { share: 0.7 }), Some("Balance"));
     assert_eq!(of(Warning::NothingKept), Some("Purification"));

@@ -1,4 +1,4 @@
-//! What a run reports: one record an epoch, one result at the end.
+//! What a run reports: one record per epoch, one result at the end; of a network and of a detector.
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,52 @@ pub struct RunResult {
     pub seed: u64,
     /// The data set.
     pub data: String,
+    /// Threads of the last part.
+    pub threads: usize,
+    /// Version of this program.
+    pub version: String,
+    /// Its revision, where it is known.
+    pub revision: String,
+}
+
+/// A line of `metrics.jsonl` of a detector's training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DetectorEpoch {
+    /// From 0.
+    pub epoch: u32,
+    /// Mean of the whole loss over the steps.
+    pub loss: f64,
+    /// Of it, the loss of which anchors are objects.
+    pub loss_objectness: f64,
+    /// Of it, the loss of the anchors' offsets.
+    pub loss_proposals: f64,
+    /// Of it, the loss of the classes of boxes.
+    pub loss_classes: f64,
+    /// Of it, the loss of the boxes' offsets.
+    pub loss_boxes: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Images per second.
+    pub images_per_second: f64,
+}
+
+/// `result.json` of a detector's training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DetectorResult {
+    /// Mean loss of the last epoch.
+    pub loss: f64,
+    /// Images.
+    pub images: usize,
+    /// Seconds of work, over all its parts.
+    pub seconds: f64,
+    /// The settings in a line.
+    pub protocol: String,
+    /// The command that began the run.
+    pub command: String,
+    /// The seed.
+    pub seed: u64,
     /// Threads of the last part.
     pub threads: usize,
     /// Version of this program.

@@ -47,7 +47,7 @@ fn a_folder_with_anything_in_it_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let run = RunFolder::create(&out, false).unwrap();
-    run.write_config(&Config::default(), &about()).unwrap();
+    run.write_config(&resolved(), &about()).unwrap();
     std::fs::write(out.join("notes.txt"), "mine").unwrap();
     let e = RunFolder::create(&out, false).unwrap_err();
     assert!(e.hint.contains("--resume") && e.hint.contains("--overwrite"), "{e:?}");
@@ -91,8 +91,56 @@ fn a_run_killed_before_its_settings_were_written_is_no_obstacle() {
 fn config_and_about_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunFolder::create(dir.path(), false).unwrap();
-    run.write_config(&Config::default(), &about()).unwrap();
-    assert_eq!(run.read_config().unwrap(), (Config::default(), about()));
+    run.write_config(&resolved(), &about()).unwrap();
+    assert_eq!(run.read_config().unwrap(), (resolved(), about()));
+    // What older versions did not write follows from the rest; what only the images can give must be there.
+    let path = run.file("config.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let without = |key: &str| -> String {
+        text.lines().filter(|line| !line.starts_with(&format!("{key} ="))).map(|line| format!("{line}\n")).collect()
+    };
+    for key in ["stored", "size", "history", "upper", "every"] {
+        std::fs::write(&path, without(key)).unwrap();
+        assert_eq!(run.read_config().unwrap().0, resolved(), "{key}");
+    }
+    for key in ["mean", "std", "floor"] {
+        std::fs::write(&path, without(key)).unwrap();
+        let e = run.read_config().unwrap_err();
+        assert!(e.message.contains("config.toml") && e.message.contains(key), "{e:?}");
+    }
+}
+
+/// Settings for four of the bundled images.
+fn resolved() -> Resolved {
+    let load = crate::data::Load { limit: Some(4), ..crate::data::Load::new(crate::data::Source::Bundled) };
+    Config::default().resolve(&crate::data::load(&load, &|_, _| ()).unwrap()).unwrap()
+}
+
+#[test]
+fn warnings_come_back_as_they_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunFolder::create(dir.path(), false).unwrap();
+    assert_eq!(run.read_warnings().unwrap(), []);
+    let of_run = |count| WarningRecord { at: None, warning: Warning::BadFiles { count } };
+    let of_epoch = |at, share| WarningRecord { at: Some(at), warning: Warning::Imbalance { share } };
+    let all = [
+        of_run(3),
+        WarningRecord { at: Some((0, 0)), warning: Warning::NothingKept },
+        of_epoch((0, 1), 0.1 + 0.2),
+        of_epoch((1, 0), 1.0 / 3.0),
+        WarningRecord { at: None, warning: Warning::OtherOrigin { what: "a \"CPU\"\nof another kind".into() } },
+    ];
+    all.iter().for_each(|record| run.warn(record));
+    // A resumed run says again what holds for all of it.
+    run.warn(&of_run(3));
+    assert_eq!(run.read_warnings().unwrap(), all);
+    // Half a line is left by a crash; epochs after the checkpoint are trained again.
+    let path = run.file("warnings.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{text}{{\"at\":[1,")).unwrap();
+    assert!(run.read_warnings().unwrap_err().message.contains("line 6"));
+    run.cut_warnings(|record| record.at.is_none_or(|at| at < (0, 1))).unwrap();
+    assert_eq!(run.read_warnings().unwrap(), [all[0].clone(), all[1].clone(), all[4].clone()]);
 }
 
 #[test]
@@ -115,12 +163,13 @@ fn metrics_are_cut_back_to_whole_lines() {
 
 #[test]
 fn changed_settings_are_named() {
-    let before = Config::default();
-    let change = |text: &str| Config::from_layers(&[Layer::assignment(text).unwrap()]).unwrap();
-    let e = refuse_changes(&before, &change("purify.gamma=0.3")).unwrap_err();
+    let before = resolved();
+    let layer = || Layer::new("config.toml".into(), before.to_table());
+    let change = |text: &str| Config::from_layers(&[layer(), Layer::assignment(text).unwrap()]).unwrap();
+    let e = resumed_settings(before.clone(), &change("purify.gamma=0.3")).unwrap_err();
     assert!(e.message.contains("purify.gamma is 0.5, not 0.3"), "{e:?}");
-    assert!(refuse_changes(&before, &change("run.save_minutes=1")).is_ok());
-    assert!(refuse_changes(&before, &before).is_ok());
+    assert_eq!(resumed_settings(before.clone(), &change("run.save_minutes=1")).unwrap().run.save_minutes, 1.0);
+    assert_eq!(resumed_settings(before.clone(), &before.clone().into()).unwrap(), before);
 }
 
 #[test]

@@ -1,9 +1,31 @@
-//! What a practitioner wants to be told.
+//! Warnings of a run, and `warnings.jsonl`, which keeps them.
+//!
+//! A line is one warning, with the round and epoch that it is about, where it is about one. Run folders of versions that did not write the
+//! file open without warnings.
 
+use super::RunFolder;
+use pcp_core::error::{Error, Result, listed};
+use pcp_core::io::atomic::{read_bytes, write_bytes};
+use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write;
 
-/// Something that goes on, but may not be meant.
-#[derive(Clone, Debug, PartialEq)]
+const FILE: &str = "warnings.jsonl";
+
+/// A line of `warnings.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WarningRecord {
+    /// Round and epoch that it is about, both from 0; `None` where it is about the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<(u32, u32)>,
+    /// The warning.
+    pub warning: Warning,
+}
+
+/// A warning: the work goes on, but the user should know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Warning {
     /// All embeddings are nearly the same.
     Collapse {
@@ -48,10 +70,15 @@ pub enum Warning {
         /// Which, and why.
         what: String,
     },
+    /// Classes of which no image shows an object.
+    UnseenClasses {
+        /// Their names.
+        classes: Vec<String>,
+    },
 }
 
 impl Warning {
-    /// A name for each kind, so that one kind need not be said again and again.
+    /// The name of its kind: a program may show each kind once.
     pub fn kind(&self) -> &'static str {
         match self {
             Warning::Collapse { .. } => "collapse",
@@ -63,6 +90,7 @@ impl Warning {
             Warning::OtherOrigin { .. } => "origin",
             Warning::NothingToCluster => "nothing to cluster",
             Warning::DamagedCheckpoint { .. } => "checkpoint",
+            Warning::UnseenClasses { .. } => "unseen classes",
         }
     }
 }
@@ -72,17 +100,17 @@ impl fmt::Display for Warning {
         match self {
             Warning::Collapse { spread } => write!(
                 f,
-                "the embeddings have nearly collapsed: their spread is {spread:.3} of an even one; try a lower lr or more varied images"
+                "the embeddings have nearly collapsed: their spread is {spread:.3} of a uniform one; try a lower train.lr or more varied images"
             ),
             Warning::Imbalance { share } => write!(
                 f,
-                "one cluster holds {:.0} % of all samples; more clusters (--clusters) or a longer warm-up may help",
+                "one cluster holds {:.0} % of all samples; more clusters (clusters.floor) or a longer warm-up may help",
                 share * 100.0
             ),
             Warning::NothingKept => {
                 write!(
                     f,
-                    "purification left no positives, so every image learns alone; a lower --gamma or fewer --clusters keeps more"
+                    "purification left no positives, so every image learns alone; a lower purify.gamma or a lower clusters.floor keeps more"
                 )
             }
             Warning::FewerThanBatch { images, batch } => {
@@ -98,15 +126,58 @@ impl fmt::Display for Warning {
                 write!(f, "{count} unreadable files were skipped; bad_files.csv names them and says why")
             }
             Warning::OtherOrigin { what } => {
-                write!(f, "{what}: the run goes on, but not to the bit as it would have")
+                write!(f, "{what}: the run goes on, but the last bits may differ")
             }
             Warning::NothingToCluster => {
                 write!(
                     f,
-                    "there are nearly as many --clusters as images, so every image learns alone, as in instance recognition"
+                    "clusters.floor is nearly the number of images, so every image learns alone, as in instance recognition"
                 )
             }
             Warning::DamagedCheckpoint { what } => write!(f, "{what}; going on from the one before"),
+            Warning::UnseenClasses { classes } => write!(f, "no image shows {}", listed(classes)),
         }
+    }
+}
+
+impl RunFolder {
+    /// Adds a warning to `train.log` and `warnings.jsonl`. One about the whole run is kept once, however often the run is resumed. Like
+    /// the log, the file is a convenience: a failure to write it stops nothing.
+    pub fn warn(&self, record: &WarningRecord) {
+        self.log(&format!("warning: {}", record.warning));
+        if record.at.is_none() && self.read_warnings().is_ok_and(|known| known.contains(record)) {
+            return;
+        }
+        if let Ok(line) = serde_json::to_string(record)
+            && let Ok(mut file) = OpenOptions::new().create(true).append(true).open(self.file(FILE))
+        {
+            let _ = file.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+
+    /// All warnings so far, in order.
+    pub fn read_warnings(&self) -> Result<Vec<WarningRecord>> {
+        let path = self.file(FILE);
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
+        let parse = |(i, line): (usize, &str)| {
+            serde_json::from_str(line)
+                .map_err(|e| Error::file(format!("{}, line {}: {e}", path.display(), i + 1), "remove the broken line"))
+        };
+        text.lines().enumerate().map(parse).collect()
+    }
+
+    /// Removes the warnings that `stays` does not hold for, and lines that a crash left half written.
+    pub fn cut_warnings(&self, stays: impl Fn(&WarningRecord) -> bool) -> Result<()> {
+        let path = self.file(FILE);
+        if !path.exists() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
+        let kept = |line: &&str| line.ends_with('\n') && serde_json::from_str(line).is_ok_and(|record| stays(&record));
+        let left: String = text.split_inclusive('\n').filter(kept).collect();
+        if left.len() == text.len() { Ok(()) } else { write_bytes(&path, left.as_bytes()) }
     }
 }

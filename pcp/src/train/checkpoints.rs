@@ -1,6 +1,6 @@
 //! The last two states of a run on disk.
 
-use super::{Setup, State};
+use super::{DIVERGED, Setup, State};
 use crate::run::Warning;
 use pcp_core::error::{Error, Result};
 use std::cell::Cell;
@@ -27,10 +27,7 @@ impl<'a> Checkpoints<'a> {
     pub fn save(&self, state: &State) -> Result<()> {
         let Setup { network, run, .. } = self.setup;
         if !state.weights.is_finite() {
-            return Err(Error::training(
-                "the weights are not finite",
-                "start anew with a lower learning rate (--set train.lr=...); checkpoints from before are kept",
-            ));
+            return Err(Error::training("the weights are not finite", DIVERGED));
         }
         let p = &state.progress;
         // Names in the order of time.
@@ -41,11 +38,15 @@ impl<'a> Checkpoints<'a> {
     }
 }
 
-/// The newest state that is whole; the beginning when there is none yet. Damaged ones are put aside and named.
+/// The newest state that is whole; the beginning when there is none yet. Damaged ones are put aside and named. What the run folder has
+/// of later epochs is cut off: they are trained again.
 pub fn restore(setup: &Setup) -> Result<State> {
-    let restored = setup.run.restore(|path| State::load(&setup.network, &setup.plan, path))?;
-    restored.damaged.into_iter().for_each(|what| setup.warn(Warning::DamagedCheckpoint { what }));
+    let restored = setup.run.restore(|path| State::load(&setup.network, setup.method, &setup.plan, path))?;
     let state = restored.state.map_or_else(|| setup.begin(), Ok)?;
+    // An epoch whose targets are known has given its warnings.
+    let given = |at| at < state.at() || at == state.at() && state.targets.is_some();
+    setup.run.cut_warnings(|record| record.at.is_none_or(given))?;
+    restored.damaged.into_iter().for_each(|what| setup.warn(None, Warning::DamagedCheckpoint { what }));
     setup.run.cut_metrics(state.progress.metrics_lines)?;
     setup.run.cut_events(state.progress.metrics_lines)?;
     Ok(state)

@@ -1,14 +1,12 @@
-//! What a run will take, found out by a short trial of its parts: time, disk, and the number of clusters over the epochs.
+//! An estimate of what a run will take, from a short trial of its parts: time, memory, disk, and the number of clusters over the epochs.
 
-use super::Setup;
+use super::{Setup, find_targets, step};
 use crate::config::ClusterFeatures;
 use crate::data::loader::{Draw, Part, View};
-use crate::method::{At, Lesson, Past, Task};
-use crate::model::DropoutKey;
+use crate::method::{At, EpochTargets};
 use pcp_core::error::Result;
 use pcp_core::kmeans::assign;
 use pcp_core::matrix::Matrix;
-use pcp_core::purify::{History, Positives};
 use pcp_core::rng::{Key, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
@@ -16,13 +14,13 @@ use std::time::Instant;
 
 /// Steps that are timed, after one that is not.
 const STEPS: usize = 3;
-/// Images that are looked at to time a look.
-const LOOKED_AT: usize = 256;
+/// Images that are embedded to time one.
+const EMBEDDED: usize = 256;
 /// Rows and centroids that are compared to time a comparison.
 const COMPARED: (usize, usize) = (8192, 512);
 /// Bytes of a sample in the clusters of an epoch: label, status, distance and vote, packed.
 const CLUSTERED: f64 = 9.0;
-/// What a page, tables, logs and events come to, at the most.
+/// Bytes of page, tables, logs and events, at the most.
 const REST: f64 = 20e6;
 
 /// What a run will take.
@@ -34,7 +32,7 @@ pub struct Forecast {
     pub disk: f64,
     /// Seconds of a training step: in the first epoch, and in the last.
     pub step_seconds: [f64; 2],
-    /// Seconds of a look at one image.
+    /// Seconds to embed one image.
     pub look_seconds: f64,
     /// Epochs, from first to last.
     pub epochs: Vec<Ahead>,
@@ -53,27 +51,27 @@ pub struct Ahead {
     pub seconds: f64,
 }
 
-/// Tries a step, a look and a comparison of `setup`, and reckons the rest from them. Nothing is written.
+/// Times a step, an embedding and a comparison of `setup`, and computes the rest from them. Nothing is written.
 pub fn forecast(setup: &Setup) -> Result<Forecast> {
     let (plan, schedule) = (&setup.plan, &setup.plan.schedule);
     let (n, config) = (plan.samples(), &plan.config);
     let last = (config.train.rounds.saturating_sub(1), config.train.epochs.saturating_sub(1));
     let trains = config.train.rounds > 0;
-    let step_seconds = match (trains, setup.method.views(plan, (0, 0)) == setup.method.views(plan, last)) {
+    let seconds_per_step = match (trains, setup.method.views(plan, (0, 0)) == setup.method.views(plan, last)) {
         (false, _) => [0.0; 2],
-        (true, true) => [steps(setup, (0, 0))?; 2],
-        (true, false) => [steps(setup, (0, 0))?, steps(setup, last)?],
+        (true, true) => [step_seconds(setup, (0, 0))?; 2],
+        (true, false) => [step_seconds(setup, (0, 0))?, step_seconds(setup, last)?],
     };
-    let look_seconds = look(setup)?;
+    let look_seconds = embed_seconds(setup)?;
     let comparison = comparison(config.network.embedding);
     let (mut epochs, mut seconds) = (Vec::new(), 0.0);
     for at in (0..config.train.rounds).flat_map(|round| (0..config.train.epochs).map(move |epoch| (round, epoch))) {
         let views = setup.method.views(plan, at);
-        let step = if views == setup.method.views(plan, (0, 0)) { step_seconds[0] } else { step_seconds[1] };
-        let look = setup.method.look(plan, at);
-        let seen = look.filter(|look| look.view != ClusterFeatures::Bank).map_or(0, |_| n);
+        let step = if views == setup.method.views(plan, (0, 0)) { seconds_per_step[0] } else { seconds_per_step[1] };
+        let needed = setup.method.needed_features(plan, at);
+        let seen = needed.filter(|needed| needed.view != ClusterFeatures::Bank).map_or(0, |_| n);
         let clusters = schedule.clusters(at.0, at.1);
-        let clusters = if look.is_none() || schedule.all_instances(clusters) { n } else { clusters };
+        let clusters = if needed.is_none() || schedule.all_instances(clusters) { n } else { clusters };
         let assignments = if clusters < n { setup.method.clustering_steps(plan) } else { 0 };
         let probed =
             if schedule.probes(at.0, at.1) { setup.probe.as_ref().map_or(0, |probe| probe.images()) } else { 0 };
@@ -84,38 +82,25 @@ pub fn forecast(setup: &Setup) -> Result<Forecast> {
         seconds += took;
     }
     let disk = disk(setup, epochs.iter().filter(|e| e.clusters < n).count());
-    Ok(Forecast { memory: setup.memory(), disk, step_seconds, look_seconds, epochs, seconds })
+    Ok(Forecast { memory: setup.memory(), disk, step_seconds: seconds_per_step, look_seconds, epochs, seconds })
 }
 
-/// Seconds of a step in the epoch `at`, on whatever made-up features make it learn.
-fn steps(setup: &Setup, at: At) -> Result<f64> {
-    let (plan, method, state) = (&setup.plan, setup.method, setup.begin()?);
-    let tap = method.look(plan, at).map_or(method.tap(), |look| look.tap);
-    let features = made_up(plan.samples(), setup.network.dim(tap));
-    let past = Past { history: &History::default(), centroids: None, positives: None };
-    let stop = setup.stop.clone();
-    let supervision = method.supervise(plan, at, &features, &state.memory, past, &mut |_| stop.check())?;
-    let mut memory = state.memory.clone();
-    if let Some(classifier) = supervision.classifier {
-        memory.classifier = Some(Arc::new(classifier));
-    }
-    let positives = supervision.purified.map_or_else(|| Positives::instances(plan.samples()), |p| p.positives);
-    let lesson = Lesson { labels: supervision.labels, positives, clusterings: supervision.clusterings };
-    let batches: Vec<Vec<Draw>> = method.batches(plan, at, &lesson).into_iter().take(STEPS + 1).collect();
-    let random = plan.key(Purpose::View, at);
-    let views = (0..method.views(plan, at) as u32).map(|view| View::Random(random, view)).collect();
+/// Seconds of a step in the epoch `at`, on made-up features. Its functions are the training loop's own.
+fn step_seconds(setup: &Setup, at: At) -> Result<f64> {
+    let (plan, method, mut state) = (&setup.plan, setup.method, setup.begin()?);
+    (state.progress.round, state.progress.epoch) = at;
+    let tap = method.needed_features(plan, at).map_or(method.tap(), |needed| needed.tap);
+    let mut found = find_targets(setup, &mut state, made_up(plan.samples(), setup.network.dim(tap)))?;
+    state.memory.begin_epoch(&mut found);
+    let targets = Arc::new(EpochTargets::new(found, plan.samples()));
+    let batches: Vec<Vec<Draw>> = method.batches(plan, at, &targets).into_iter().take(STEPS + 1).collect();
     // The first is slower than the others: it counts only where it is the only one.
     let warms_up = batches.len() > 1;
     let timed = batches.len() - usize::from(warms_up);
     let mut began = Instant::now();
-    for (i, made) in setup.loader.stream(Part::Train, batches, views).into_iter().enumerate() {
-        setup.stop.check()?;
+    for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).into_iter().enumerate() {
         let (draws, batch) = made?;
-        let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
-        let ids = draws.iter().map(|draw| plan.ids()[draw.row]).collect();
-        let dropout = DropoutKey { key: Key { purpose: Purpose::Dropout, ..random }, ids };
-        let (network, weights, keys) = (&setup.network, &state.weights, state.keys.as_ref());
-        method.step(plan, Task { network, weights, keys, batch, rows: &rows, dropout, at }, &memory, &lesson);
+        step(setup, &state, &targets, &draws, batch)?;
         if i == 0 && warms_up {
             began = Instant::now();
         }
@@ -123,9 +108,9 @@ fn steps(setup: &Setup, at: At) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64() / timed.max(1) as f64)
 }
 
-/// Seconds of a look at one image.
-fn look(setup: &Setup) -> Result<f64> {
-    let rows: Vec<usize> = (0..setup.plan.samples().min(LOOKED_AT)).collect();
+/// Seconds to embed one image.
+fn embed_seconds(setup: &Setup) -> Result<f64> {
+    let rows: Vec<usize> = (0..setup.plan.samples().min(EMBEDDED)).collect();
     let weights = setup.initial()?;
     let began = Instant::now();
     let batch = setup.loader.batch(Part::Train, &Draw::first(&rows), &[View::Clean])?;
@@ -142,7 +127,7 @@ fn comparison(dim: usize) -> f64 {
     began.elapsed().as_secs_f64() / (rows.rows * centroids.rows) as f64
 }
 
-/// Rows of unit length that mean nothing.
+/// Random rows of unit length.
 fn made_up(rows: usize, dim: usize) -> Matrix {
     let key = Key { purpose: Purpose::Synthetic, seed: 0, round: 0, epoch: 0 };
     let row = |i: usize| {
@@ -158,7 +143,7 @@ fn disk(setup: &Setup, clustered: usize) -> f64 {
     let weights = setup.network.parameter_count() as f64 * 4.0;
     let vectors = n * config.network.embedding as f64 * 4.0;
     let history = n * 4.0 * setup.plan.schedule.history as f64;
-    let keys = if setup.method.has_keys() { weights } else { 0.0 };
+    let keys = if setup.method.has_key_encoder() { weights } else { 0.0 };
     let models = weights * (2.0 + f64::from(config.run.snapshots));
     2.0 * (2.0 * weights + keys + vectors + history) + models + vectors + n * CLUSTERED * clustered as f64 + REST
 }

@@ -1,25 +1,26 @@
-//! What a run is made of: settings, data, network and folder, put together and checked before the first step.
+//! A run put together: settings, data, network and folder.
 
 use super::checkpoints;
 pub use super::foreign::named;
 use super::foreign::{self, told};
-use super::{Progress, State};
-use crate::config::{self, Arch, Auto, Config, FeatureKind, System};
+use super::{RunProgress, State};
+use crate::config::{self, FeatureKind, Resolved, System, TrainSettings, usual_stored_side};
+use crate::data::Dataset;
 use crate::data::augment::Augmenter;
 use crate::data::loader::{Draw, Loader, Part, View};
-use crate::data::{self, Dataset};
 use crate::evaluate::Probe;
 use crate::evaluate::heatmap::heat;
 use crate::method::{self, At, Method, Plan};
+use crate::model::classifier::Classifier;
 use crate::model::{Network, Tap, Weights};
 use crate::observe::Observer;
-use crate::run::{About, RunFolder, Warning};
-use crate::schedule::{Schedule, probe_interval};
+use crate::run::{About, RunFolder, Warning, WarningRecord};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::{Array, Source, Tensors, read_arrays};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
+use pcp_core::rng::Purpose;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,9 +45,7 @@ pub struct Setup {
     pub run: RunFolder,
     /// What made the run.
     pub about: About,
-    /// The user's stop.
-    pub stop: Cancel,
-    /// Who watches.
+    /// Is told what happens, and can cancel it.
     pub observer: Arc<dyn Observer>,
 }
 
@@ -72,103 +71,57 @@ pub struct ModelCard {
     pub epoch: u32,
 }
 
-/// The side of the images that `config` trains on.
-pub fn image_side(config: &Config) -> usize {
-    config.data.size.or(match (config.network.arch, config.data.source.as_str()) {
-        (Arch::Alexnet224, _) => 224,
-        (_, "bundled" | "cifar10" | "cifar100") => 32,
-        _ => 64,
-    })
-}
-
-/// The short side to which photographs are shrunk when read; 0 keeps them as they are.
-pub fn stored_side(config: &Config) -> usize {
-    config.data.stored.or(usual_stored_side(image_side(config)))
-}
-
-fn usual_stored_side(size: usize) -> usize {
-    (size as f64 * 256.0 / 224.0).round() as usize
-}
-
-/// What to load for `config`.
-pub fn load_request(config: &Config) -> Result<data::Load> {
-    let d = &config.data;
-    Ok(data::Load {
-        source: data::Source::parse(&d.source)?,
-        data_dir: (!d.dir.is_empty()).then(|| d.dir.clone().into()),
-        limit: (d.limit > 0).then_some(d.limit),
-        stored_side: Some(stored_side(config)).filter(|side| *side > 0),
-        labels: d.labels,
-        cache: d.cache,
-        strict: d.strict,
-    })
-}
-
-/// `config` with every `"auto"` replaced by what fits `dataset`.
-pub fn resolve(mut config: Config, dataset: &Dataset) -> Result<Config> {
-    let schedule = Schedule::new(&config, dataset.train.images.len())?;
-    method::of(config.method.system).check(dataset)?;
-    let side = image_side(&config);
-    Network::new(&config.network, side)?;
-    let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
-    if config.data.mean == Auto::AUTO || config.data.std == Auto::AUTO {
-        let (mean, std) = dataset.mean_std();
-        config.data.mean = Auto::Value(config.data.mean.or(mean.map(shown)));
-        config.data.std = Auto::Value(config.data.std.or(std.map(shown)));
-    }
-    config.data.size = Auto::Value(side);
-    config.data.stored = Auto::Value(stored_side(&config));
-    config.clusters.floor = Auto::Value(schedule.floor);
-    config.purify.history = Auto::Value(schedule.history);
-    config.purify.upper = Auto::Value(schedule.upper);
-    config.evaluate.every = Auto::Value(config.evaluate.every.or(probe_interval(config.train.epochs)));
-    config.check()?;
-    Ok(config)
-}
-
 impl Setup {
-    /// Puts a run together; `config` must be resolved.
+    /// Puts a run together.
     pub fn new(
-        config: Config,
+        config: Resolved,
         dataset: Dataset,
         run: RunFolder,
         about: About,
-        stop: Cancel,
         observer: Arc<dyn Observer>,
     ) -> Result<Setup> {
         let dataset = Arc::new(dataset);
-        let size = image_side(&config);
-        let schedule = Schedule::new(&config, dataset.train.images.len())?;
-        let network = Arc::new(Network::new(&config.network, size)?);
-        let loader = Loader::new(dataset.clone(), augmenter(&config));
+        let network = Arc::new(Network::new(&config.network, config.data.size)?);
+        let loader = Loader::new(dataset.clone(), config.augmenter());
         let probe = Probe::new(dataset.clone(), loader.clone(), &config);
         let method = method::of(config.method.system);
-        let plan = Arc::new(Plan { config, schedule, dataset });
-        Ok(Setup { plan, method, loader, network, probe, run, about, stop, observer })
+        let plan = Arc::new(Plan::new(config, dataset)?);
+        Ok(Setup { plan, method, loader, network, probe, run, about, observer })
     }
 
-    /// Says what is unusual about this run before it begins.
+    /// The flag that cancels the run.
+    pub fn cancel(&self) -> &Cancel {
+        self.observer.cancel()
+    }
+
+    /// The random views of every image in the epoch `at`.
+    pub(super) fn views(&self, at: At) -> Vec<View> {
+        let random = self.plan.key(Purpose::View, at);
+        (0..self.method.views(&self.plan, at) as u32).map(|view| View::Random(random, view)).collect()
+    }
+
+    /// Warns of what is unusual about this run before it begins.
     pub fn warn_beforehand(&self) {
         let images = self.plan.samples();
         let batch = self.plan.config.train.batch;
         if !self.plan.dataset.bad.is_empty() {
-            self.warn(Warning::BadFiles { count: self.plan.dataset.bad.len() });
+            self.warn(None, Warning::BadFiles { count: self.plan.dataset.bad.len() });
         }
         if images < batch && self.plan.config.train.rounds > 0 {
-            self.warn(Warning::FewerThanBatch { images, batch });
+            self.warn(None, Warning::FewerThanBatch { images, batch });
         }
         let clusters = self.plan.config.method.system == System::Pcp;
         if clusters && self.plan.schedule.all_instances(self.plan.schedule.floor) {
-            self.warn(Warning::NothingToCluster);
+            self.warn(None, Warning::NothingToCluster);
         }
         if let Some(probe) = &self.probe
             && probe.available() < self.plan.config.evaluate.k
         {
-            self.warn(Warning::FewerThanK { images: probe.available(), k: self.plan.config.evaluate.k });
+            self.warn(None, Warning::FewerThanK { images: probe.available(), k: self.plan.config.evaluate.k });
         }
     }
 
-    /// Says how this program and machine differ from those that the run began with.
+    /// Warns where this program or machine differs from those that the run began with.
     pub fn warn_of_origin(&self, version: &str, revision: &str, cpu: &str) {
         let began = &self.about;
         let differ =
@@ -179,7 +132,7 @@ impl Setup {
             .map(|(name, began, now)| format!("the run began with {name} {began}, this is {now}"))
             .collect();
         if !what.is_empty() {
-            self.warn(Warning::OtherOrigin { what: what.join("; ") });
+            self.warn(None, Warning::OtherOrigin { what: what.join("; ") });
         }
     }
 
@@ -199,7 +152,7 @@ impl Setup {
         let vectors = (self.memory_per_image() * images.len() as f64).max(compared);
         let views = self.method.views(&self.plan, (0, 0));
         let shown = self.plan.config.train.batch.min(images.len()) * views;
-        [pixels as f64, vectors, training_bytes(&self.network, shown, usize::from(self.method.has_keys()))]
+        [pixels as f64, vectors, training_bytes(&self.network, shown, usize::from(self.method.has_key_encoder()))]
     }
 
     /// The newest checkpoint's state, or the beginning.
@@ -223,7 +176,7 @@ impl Setup {
         if kept.exists() {
             return self.network.from_named(&named(Tensors::<ModelCard>::read(&kept)?.arrays, ""));
         }
-        let (weights, left) = foreign_beginning(&self.network, &self.plan.config)?;
+        let (weights, left) = foreign_beginning(&self.network, train)?;
         self.run.log(&format!("begins with {}: {}", train.init_from, told(&left)));
         let arrays =
             self.network.named(&weights).into_iter().map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
@@ -231,9 +184,10 @@ impl Setup {
         Ok(weights)
     }
 
-    pub(super) fn warn(&self, warning: Warning) {
-        self.run.log(&format!("warning: {warning}"));
+    /// Tells a warning to the observer and the run folder; `at` is the epoch that it is about, where it is about one.
+    pub(super) fn warn(&self, at: Option<At>, warning: Warning) {
         self.observer.warn(&warning);
+        self.run.warn(&WarningRecord { at, warning });
     }
 
     pub(super) fn sgd(&self, epoch: u32) -> kernels::Sgd {
@@ -254,20 +208,23 @@ impl Setup {
 
     /// Features of all training images.
     pub(super) fn embed(&self, weights: &Weights, view: View, tap: Tap) -> Result<Matrix> {
-        self.loader.embed(&self.network, weights, Part::Train, view, tap, &self.stop, &|n| self.observer.advance(n))
+        self.loader.embed(&self.network, weights, Part::Train, view, tap, self.cancel(), &|n| self.observer.advance(n))
+    }
+
+    /// The classifier by labels, where the system learns by them.
+    fn label_classifier<'a>(&self, state: &'a State) -> Option<&'a Classifier> {
+        let supervised = self.plan.config.method.system == System::Supervised;
+        if supervised { state.memory.classifier().ok() } else { None }
     }
 
     /// Accuracy of the classifier on the test images in percent, when the system learns by labels and there are any.
     pub(super) fn classify(&self, state: &State) -> Result<Option<f64>> {
         let test = self.plan.dataset.test.as_ref().and_then(|test| test.labels.as_ref());
-        let supervised = self.plan.config.method.system == System::Supervised;
-        let (Some(classifier), Some(truth), true) = (&state.memory.classifier, test, supervised) else {
-            return Ok(None);
-        };
+        let (Some(classifier), Some(truth)) = (self.label_classifier(state), test) else { return Ok(None) };
         self.observer.begin("kNN probe", truth.of.len());
         let done = |n| self.observer.advance(n);
         let (view, tap) = (View::Clean, Tap::Pooled);
-        let features = self.loader.embed(&self.network, &state.weights, Part::Test, view, tap, &self.stop, &done)?;
+        let features = self.loader.embed(&self.network, &state.weights, Part::Test, view, tap, self.cancel(), &done)?;
         Ok(Some(accuracy(&classifier.predict(&features), &truth.of)))
     }
 
@@ -275,7 +232,7 @@ impl Setup {
     pub(super) fn probe(&self, weights: &Weights) -> Result<Option<f64>> {
         let Some(probe) = &self.probe else { return Ok(None) };
         self.observer.begin("kNN probe", probe.images());
-        probe.network(&self.network, weights, &self.stop, &|n| self.observer.advance(n)).map(Some)
+        probe.network(&self.network, weights, self.cancel(), &|n| self.observer.advance(n)).map(Some)
     }
 
     /// kNN accuracy of the pooled features of `weights`, when there are labels.
@@ -283,12 +240,12 @@ impl Setup {
         let Some(probe) = &self.probe else { return Ok(None) };
         self.observer.begin("kNN probe", probe.images());
         let pooled = probe.with_features(FeatureKind::Pooled);
-        pooled.network(&self.network, weights, &self.stop, &|n| self.observer.advance(n)).map(Some)
+        pooled.network(&self.network, weights, self.cancel(), &|n| self.observer.advance(n)).map(Some)
     }
 
     /// kNN accuracy of the pixels, when there are labels.
     pub(super) fn probe_pixels(&self) -> Result<Option<f64>> {
-        self.probe.as_ref().map(|probe| probe.pixels(&self.stop)).transpose()
+        self.probe.as_ref().map(|probe| probe.pixels(self.cancel())).transpose()
     }
 
     /// Writes where the network looks in a few of the images.
@@ -299,7 +256,7 @@ impl Setup {
         let (loader, network, weights) = (self.loader.clone(), self.network.clone(), weights.clone());
         let draws = Draw::first(&rows);
         let heats = self
-            .stop
+            .cancel()
             .run(move || Ok(heat(&network, &weights, &loader.batch(Part::Train, &draws, &[View::Clean])?)))??;
         self.run.write_heat(
             &rows,
@@ -313,8 +270,7 @@ impl Setup {
         let about = card(&self.plan.config, &self.network, (round, epoch));
         let named = self.network.named(&state.weights).into_iter();
         let mut arrays: BTreeMap<_, _> = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
-        let supervised = self.plan.config.method.system == System::Supervised;
-        if let Some(c) = state.memory.classifier.as_ref().filter(|_| supervised) {
+        if let Some(c) = self.label_classifier(state) {
             let shape = vec![c.weight.rows, c.weight.dim];
             arrays.insert("head.weight".into(), Array::F32(shape, c.weight.values.clone()));
             arrays.insert("head.bias".into(), Array::F32(vec![c.bias.len()], c.bias.clone()));
@@ -324,11 +280,18 @@ impl Setup {
 }
 
 /// What is said in a file of the weights that a run has in some round and epoch.
-pub fn card(config: &Config, network: &Network, (round, epoch): At) -> ModelCard {
-    let (mean, std) = normalisation(config);
-    let (margin, size) = (config.data.margin, network.size);
-    let stored = Some(stored_side(config));
-    ModelCard { network: config.network.clone(), size, margin, stored, mean, std, round, epoch }
+pub fn card(config: &Resolved, network: &Network, (round, epoch): At) -> ModelCard {
+    let crate::config::DataSettings { mean, std, margin, stored, .. } = config.data;
+    ModelCard {
+        network: config.network.clone(),
+        size: network.size,
+        margin,
+        stored: Some(stored),
+        mean,
+        std,
+        round,
+        epoch,
+    }
 }
 
 /// The network in the file `path`, with what must be known to feed it: by its own description, by the settings of the run that it
@@ -342,7 +305,7 @@ fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
             let card = match RunFolder::open(folder) {
                 Ok(run) => {
                     let (config, _) = run.read_config()?;
-                    card(&config, &Network::new(&config.network, image_side(&config))?, (0, 0))
+                    card(&config, &Network::new(&config.network, config.data.size)?, (0, 0))
                 }
                 Err(_) => foreign::recognised(&arrays).map_err(|e| e.at(path))?,
             };
@@ -381,33 +344,33 @@ fn training_bytes(network: &Network, shown: usize, more: usize) -> f64 {
 
 /// Refuses a network that has no room to train in the memory that is free, as far as that is known. What it needs is estimated
 /// from below and may be half as much again: better a run that swaps than none where there might have been one.
-pub fn check_room(network: &Network, config: &Config, images: usize, free: Option<u64>) -> Result<()> {
-    let needed = training_bytes(network, config.train.batch.min(images), 0);
+pub fn check_room(network: &Network, train: &TrainSettings, images: usize, free: Option<u64>) -> Result<()> {
+    let needed = training_bytes(network, train.batch.min(images), 0);
     match free {
-        Some(free) if config.train.rounds > 0 && needed > 1.5 * free as f64 => Err(Error::usage(
+        Some(free) if train.rounds > 0 && needed > 1.5 * free as f64 => Err(Error::usage(
             format!(
                 "training this network takes {:.1} GB of memory, and {:.1} GB are free",
                 needed / 1e9,
                 free as f64 / 1e9
             ),
-            "give a smaller --width, --batch or --size",
+            "give a smaller network.width, train.batch or data.size",
         )),
         _ => Ok(()),
     }
 }
 
 /// The weights that `train.init_from` gives `network`, and the arrays that it does not.
-pub fn foreign_beginning(network: &Network, config: &Config) -> Result<(Weights, Vec<String>)> {
-    let given = Path::new(&config.train.init_from);
+pub fn foreign_beginning(network: &Network, train: &TrainSettings) -> Result<(Weights, Vec<String>)> {
+    let given = Path::new(&train.init_from);
     let path = if given.is_dir() { given.join("model.safetensors") } else { given.to_path_buf() };
     let arrays = named(read_arrays(&path)?, "");
-    foreign::beginning(network, &arrays, config.train.seed).map_err(|e| e.at(&path))
+    foreign::beginning(network, &arrays, train.seed).map_err(|e| e.at(&path))
 }
 
 /// The weights of a run: the last (or, when `best`, those of the best probe), or those of the newest checkpoint of a run that
 /// is not finished. Also returns the round and epoch that they last learned in, where they have, and the file's name.
-pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Network, Weights, Option<At>, String)> {
-    let network = Network::new(&config.network, image_side(config))?;
+pub fn read_model(run: &RunFolder, config: &Resolved, best: bool) -> Result<(Network, Weights, Option<At>, String)> {
+    let network = Network::new(&config.network, config.data.size)?;
     let name = if best { "model-best.safetensors" } else { "model.safetensors" };
     let path = run.file(name);
     if best && !path.exists() {
@@ -428,7 +391,7 @@ pub fn read_model(run: &RunFolder, config: &Config, best: bool) -> Result<(Netwo
             "train it further with --resume",
         ));
     };
-    let file = Tensors::<Progress>::read(&newest)?;
+    let file = Tensors::<RunProgress>::read(&newest)?;
     let weights = network.from_named(&named(file.arrays, "model/")).map_err(|e| e.at(&newest))?;
     let name = newest.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     Ok((network, weights, file.about.learned(config.train.epochs), name))
@@ -447,8 +410,8 @@ pub fn card_views(card: &ModelCard) -> (Augmenter, usize) {
 }
 
 /// The snapshots of a run, in the order of time: file name and weights.
-pub fn read_snapshots(run: &RunFolder, config: &Config) -> Result<Vec<(String, Weights)>> {
-    let network = Network::new(&config.network, image_side(config))?;
+pub fn read_snapshots(run: &RunFolder, config: &Resolved) -> Result<Vec<(String, Weights)>> {
+    let network = Network::new(&config.network, config.data.size)?;
     let entries = std::fs::read_dir(run.file("snapshots")).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|e| e.path()).collect();
     paths.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
@@ -459,20 +422,4 @@ pub fn read_snapshots(run: &RunFolder, config: &Config) -> Result<Vec<(String, W
         Ok((name, network.from_named(&named(file.arrays, ""))?))
     };
     paths.iter().map(read).collect()
-}
-
-fn normalisation(config: &Config) -> ([f64; 3], [f64; 3]) {
-    (config.data.mean.or([0.0; 3]), config.data.std.or([1.0; 3]))
-}
-
-/// The views that `config` describes.
-pub fn augmenter(config: &Config) -> Augmenter {
-    let (mean, std) = normalisation(config);
-    Augmenter {
-        size: image_side(config),
-        margin: config.data.margin as f32,
-        mean: mean.map(|x| x as f32),
-        std: std.map(|x| x as f32),
-        recipe: config.augment.clone(),
-    }
 }

@@ -1,7 +1,7 @@
-//! Everything that training knows at a moment: what a checkpoint holds, saved together.
+//! The state of a run between two steps, and its checkpoint file.
 
 use crate::method::bank::{Bank, Queue};
-use crate::method::{At, BatchLoss, Lesson, Memory, Method, Plan, Supervision};
+use crate::method::{At, BatchLoss, EpochTargets, FoundTargets, Memory, Method, Plan};
 use crate::model::classifier::Classifier;
 use crate::model::{Named, Network, Optimizer, Weights};
 use pcp_core::error::{Error, Result};
@@ -15,24 +15,22 @@ use std::sync::Arc;
 
 /// The state of a run between two steps.
 pub struct State {
-    /// Where it is, and what it has summed up.
-    pub progress: Progress,
-    /// The network's numbers.
+    /// Position and totals.
+    pub progress: RunProgress,
+    /// The network's weights.
     pub weights: Weights,
     /// Momentum.
     pub optimizer: Optimizer,
-    /// The slow copy of the network, where the system has one.
-    pub keys: Option<Weights>,
-    /// What the system keeps beside the network.
+    /// What the system remembers beside the network.
     pub memory: Memory,
     /// Clusterings that vote.
     pub history: History,
     /// What the epoch before learned from.
-    pub previous: Option<Arc<Lesson>>,
+    pub previous: Option<Arc<EpochTargets>>,
     /// Centroids of the last clustering, when warm starts are on.
     pub centroids: Option<Matrix>,
     /// What this epoch learns from, once it is known.
-    pub lesson: Option<Arc<Lesson>>,
+    pub targets: Option<Arc<EpochTargets>>,
 }
 
 /// Counts of an epoch's clusters.
@@ -52,9 +50,9 @@ pub struct Counts {
     pub churn: Option<f64>,
 }
 
-/// Where a run is.
+/// How far a run is: its position, and totals so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct RunProgress {
     /// Round.
     pub round: u32,
     /// Epoch within the round.
@@ -100,7 +98,7 @@ pub struct Sums {
     pub train_seconds: f64,
 }
 
-impl Progress {
+impl RunProgress {
     /// The round and epoch that the weights last learned in, where they have.
     pub fn learned(&self, epochs: u32) -> Option<At> {
         match (self.batch, self.epoch, self.round) {
@@ -109,6 +107,11 @@ impl Progress {
             (0, 1.., _) => Some((self.round, self.epoch - 1)),
             _ => Some((self.round, self.epoch)),
         }
+    }
+
+    /// Whether no step was made yet.
+    fn at_start(&self) -> bool {
+        (self.round, self.epoch, self.batch) == (0, 0, 0)
     }
 
     /// Where the run is, in words.
@@ -134,15 +137,15 @@ impl Sums {
 }
 
 impl Counts {
-    /// Counts what supervision gives to `samples`; `previous` is the clustering before.
-    pub fn new(supervision: &Supervision, samples: usize, previous: Option<&[u32]>) -> Self {
-        let labels = supervision.labels.as_deref();
-        let sizes = labels.map(|l| sizes(l, supervision.clusters)).unwrap_or_default();
-        let status = || supervision.purified.iter().flat_map(|p| &p.status);
+    /// Counts over what was found for `samples`; `previous` is the clustering before.
+    pub fn new(found: &FoundTargets, samples: usize, previous: Option<&[u32]>) -> Self {
+        let labels = found.labels.as_deref();
+        let sizes = labels.map(|l| sizes(l, found.clusters)).unwrap_or_default();
+        let status = || found.purified.iter().flat_map(|p| &p.status);
         let having = |wanted| status().filter(|s| **s == wanted).count();
         let largest = sizes.iter().copied().max().unwrap_or(0);
         Counts {
-            clusters: supervision.clusters,
+            clusters: found.clusters,
             non_empty: if labels.is_some() { sizes.iter().filter(|n| **n > 0).count() } else { samples },
             pulled_back: having(Status::PulledBack),
             dropped: having(Status::Dropped),
@@ -185,42 +188,50 @@ impl State {
     /// The state before the first step.
     pub fn new(network: &Network, weights: Weights, method: &dyn Method, plan: &Plan) -> Self {
         State {
-            progress: Progress::default(),
+            progress: RunProgress::default(),
             optimizer: Optimizer::new(&weights),
-            keys: method.has_keys().then(|| weights.clone()),
+            memory: method.memory(plan, network, &weights),
             weights,
-            memory: method.memory(plan, network),
             history: History::default(),
             previous: None,
             centroids: None,
-            lesson: None,
+            targets: None,
         }
     }
 
     /// Writes everything to `path`.
     pub fn save(&self, network: &Network, path: &Path) -> Result<()> {
         let mut arrays = BTreeMap::new();
-        for (prefix, weights) in [("model", Some(&self.weights)), ("keys", self.keys.as_ref())] {
-            for Named { name, shape, values } in weights.map(|w| network.named(w)).unwrap_or_default() {
+        let mut add_weights = |prefix: &str, weights: &Weights| {
+            for Named { name, shape, values } in network.named(weights) {
                 arrays.insert(format!("{prefix}/{name}"), Array::F32(shape, values));
             }
+        };
+        add_weights("model", &self.weights);
+        let mut queue_next = 0;
+        let matrix = |m: &Matrix| Array::F32(vec![m.rows, m.dim], m.values.clone());
+        let plain = |values: &[f32]| Array::F32(vec![values.len()], values.to_vec());
+        match &self.memory {
+            Memory::Nothing => {}
+            Memory::Bank(bank) => {
+                arrays.insert("bank".into(), matrix(&bank.rows));
+            }
+            Memory::Keys { encoder, queue } => {
+                add_weights("keys", encoder);
+                arrays.insert("queue".into(), matrix(&queue.rows));
+                queue_next = queue.next;
+            }
+            Memory::Classifier(c) => {
+                arrays.insert("classifier/weight".into(), matrix(&c.weight));
+                arrays.insert("classifier/bias".into(), plain(&c.bias));
+                arrays.insert("classifier/velocity".into(), plain(&c.velocity));
+            }
         }
-        for (i, v) in self.optimizer.velocities().into_iter().enumerate() {
-            arrays.insert(format!("velocity/{i:04}"), Array::F32(vec![v.len()], v));
+        for (i, v) in self.optimizer.velocities().iter().enumerate() {
+            arrays.insert(format!("velocity/{i:04}"), plain(v));
         }
-        let Memory { bank, queue, classifier } = &self.memory;
-        let matrices = [
-            ("bank", bank.as_ref().map(|b| &b.rows)),
-            ("queue", queue.as_ref().map(|q| &q.rows)),
-            ("classifier/weight", classifier.as_ref().map(|c| &c.weight)),
-            ("centroids", self.centroids.as_ref()),
-        ];
-        for (name, f) in matrices {
-            let array = |f: &Matrix| Array::F32(vec![f.rows, f.dim], f.values.clone());
-            arrays.extend(f.map(|f| (name.to_string(), array(f))));
-        }
-        for (name, values) in classifier.iter().flat_map(|c| [("bias", &c.bias), ("velocity", &c.velocity)]) {
-            arrays.insert(format!("classifier/{name}"), Array::F32(vec![values.len()], values.clone()));
+        if let Some(centroids) = &self.centroids {
+            arrays.insert("centroids".into(), matrix(centroids));
         }
         let mut vector = |name: String, values: &[u32]| {
             arrays.insert(name, Array::U32(vec![values.len()], values.to_vec()));
@@ -228,73 +239,84 @@ impl State {
         for (i, labels) in self.history.iter().enumerate() {
             vector(format!("history/{i:04}"), labels);
         }
-        for (prefix, lesson) in [("lesson", &self.lesson), ("previous", &self.previous)] {
-            let Some(lesson) = lesson else { continue };
-            for (i, part) in lesson.positives.parts().into_iter().enumerate() {
+        for (prefix, targets) in [(TARGETS, &self.targets), ("previous", &self.previous)] {
+            let Some(targets) = targets else { continue };
+            for (i, part) in targets.positives.parts().into_iter().enumerate() {
                 vector(format!("{prefix}/positives/{i}"), part);
             }
-            for (i, labels) in lesson.clusterings.iter().enumerate() {
+            for (i, labels) in targets.clusterings.iter().enumerate() {
                 vector(format!("{prefix}/clusterings/{i:04}"), labels);
             }
-            if let Some(labels) = &lesson.labels {
+            if let Some(labels) = &targets.labels {
                 vector(format!("{prefix}/labels"), labels);
             }
         }
-        let queue_next = queue.as_ref().map_or(0, |q| q.next);
-        Tensors { about: Progress { queue_next, ..self.progress.clone() }, arrays }.write(path)
+        Tensors { about: RunProgress { queue_next, ..self.progress.clone() }, arrays }.write(path)
     }
 
     /// Reads everything from `path`.
-    pub fn load(network: &Network, plan: &Plan, path: &Path) -> Result<State> {
-        let mut file = Tensors::<Progress>::read(path)?;
-        let weights = |file: &mut Tensors<Progress>, prefix: &str| -> Result<Weights> {
-            let mut named = Vec::new();
-            for key in names(file, prefix) {
-                let (shape, values) = file.take_f32(&key)?;
-                named.push(Named { name: key[prefix.len()..].to_string(), shape, values });
-            }
-            network.from_named(&named)
-        };
-        let model = weights(&mut file, "model/")?;
-        let keys = match names(&file, "keys/").is_empty() {
-            true => None,
-            false => Some(weights(&mut file, "keys/")?),
-        };
+    pub fn load(network: &Network, method: &dyn Method, plan: &Plan, path: &Path) -> Result<State> {
+        let mut file = Tensors::<RunProgress>::read(path)?;
+        let weights = read_weights(&mut file, network, "model/")?;
         let velocities =
             names(&file, "velocity/").iter().map(|key| Ok(file.take_f32(key)?.1)).collect::<Result<_>>()?;
-        let momentum = plan.config.objective.bank_momentum as f32;
-        let next = file.about.queue_next;
-        let mut found = |name: &str| file.take_f32(name).ok().map(matrix).transpose();
-        let bank = found("bank")?.map(|rows| Arc::new(Bank { rows, momentum }));
-        let queue = found("queue")?.map(|rows| Arc::new(Queue { rows, next }));
-        let centroids = found("centroids")?;
-        let classifier = match found("classifier/weight")? {
-            Some(weight) => {
-                let mut part = |name: &str| Ok::<_, Error>(file.take_f32(&format!("classifier/{name}"))?.1);
-                Some(Arc::new(Classifier { weight, bias: part("bias")?, velocity: part("velocity")? }))
-            }
-            None => None,
-        };
+        let centroids = file.take_f32("centroids").ok().map(matrix).transpose()?;
+        let memory = read_memory(&mut file, network, method.memory(plan, network, &weights))?;
         let history = vectors(&mut file, "history/")?;
         Ok(State {
             optimizer: Optimizer::from_velocities(velocities),
-            weights: model,
-            keys,
-            memory: Memory { bank, queue, classifier },
+            weights,
+            memory,
             history: History::from_newest(history),
-            previous: restore_lesson(&mut file, "previous")?,
+            previous: read_targets(&mut file, "previous")?,
             centroids,
-            lesson: restore_lesson(&mut file, "lesson")?,
+            targets: read_targets(&mut file, TARGETS)?,
             progress: file.about,
         })
     }
 }
 
-fn names(file: &Tensors<Progress>, prefix: &str) -> Vec<String> {
+/// The prefix of this epoch's targets in a file.
+const TARGETS: &str = "lesson";
+
+fn read_weights(file: &mut Tensors<RunProgress>, network: &Network, prefix: &str) -> Result<Weights> {
+    let mut named = Vec::new();
+    for key in names(file, prefix) {
+        let (shape, values) = file.take_f32(&key)?;
+        named.push(Named { name: key[prefix.len()..].to_string(), shape, values });
+    }
+    network.from_named(&named)
+}
+
+/// The memory in `file`, of the same kind as `initial`. Before the first step it may be missing: it is the initial one then.
+fn read_memory(file: &mut Tensors<RunProgress>, network: &Network, initial: Memory) -> Result<Memory> {
+    let missing = |name: &str| !file.arrays.contains_key(name);
+    Ok(match initial {
+        Memory::Nothing => Memory::Nothing,
+        Memory::Bank(bank) => {
+            let rows = matrix(file.take_f32("bank")?)?;
+            Memory::Bank(Arc::new(Bank { rows, momentum: bank.momentum }))
+        }
+        Memory::Keys { .. } => {
+            let encoder = read_weights(file, network, "keys/")?;
+            let rows = matrix(file.take_f32("queue")?)?;
+            Memory::Keys { encoder, queue: Arc::new(Queue { rows, next: file.about.queue_next }) }
+        }
+        // Earlier versions had none before DeepCluster's first clustering.
+        initial @ Memory::Classifier(_) if missing("classifier/weight") && file.about.at_start() => initial,
+        Memory::Classifier(_) => {
+            let weight = matrix(file.take_f32("classifier/weight")?)?;
+            let mut part = |name: &str| Ok::<_, Error>(file.take_f32(&format!("classifier/{name}"))?.1);
+            Memory::Classifier(Arc::new(Classifier { weight, bias: part("bias")?, velocity: part("velocity")? }))
+        }
+    })
+}
+
+fn names(file: &Tensors<RunProgress>, prefix: &str) -> Vec<String> {
     file.arrays.keys().filter(|k| k.starts_with(prefix)).cloned().collect()
 }
 
-fn vectors(file: &mut Tensors<Progress>, prefix: &str) -> Result<Vec<Vec<u32>>> {
+fn vectors(file: &mut Tensors<RunProgress>, prefix: &str) -> Result<Vec<Vec<u32>>> {
     names(file, prefix).iter().map(|key| Ok(file.take_u32(key)?.1)).collect()
 }
 
@@ -305,7 +327,7 @@ fn matrix((shape, values): (Vec<usize>, Vec<f32>)) -> Result<Matrix> {
     }
 }
 
-fn restore_lesson(file: &mut Tensors<Progress>, prefix: &str) -> Result<Option<Arc<Lesson>>> {
+fn read_targets(file: &mut Tensors<RunProgress>, prefix: &str) -> Result<Option<Arc<EpochTargets>>> {
     let parts = vectors(file, &format!("{prefix}/positives/"))?;
     if parts.is_empty() {
         return Ok(None);
@@ -315,15 +337,14 @@ fn restore_lesson(file: &mut Tensors<Progress>, prefix: &str) -> Result<Option<A
         .ok_or_else(|| Error::file("the positive sets do not fit together", "use the checkpoint before"))?;
     let clusterings = vectors(file, &format!("{prefix}/clusterings/"))?;
     let labels = file.take_u32(&format!("{prefix}/labels")).ok().map(|l| l.1);
-    Ok(Some(Arc::new(Lesson { labels, positives, clusterings })))
+    Ok(Some(Arc::new(EpochTargets { labels, positives, clusterings })))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Config, System};
+    use crate::config::{self, Config};
     use crate::method;
-    use crate::schedule::Schedule;
 
     #[test]
     fn churn_counts_changed_company() {
@@ -340,14 +361,15 @@ mod tests {
         assert_eq!(churn(&[0, 1, 2], &[2, 0, 1]), 0.0);
     }
 
-    #[test]
-    fn a_state_comes_back_bit_for_bit() {
-        let network = Network::new(&config::Network { width: 4, ..Config::default().network }, 16).unwrap();
+    /// A state of `system` with something in every part.
+    fn state(system: &str) -> (Network, Plan, State) {
+        let layers = [config::preset(system).unwrap(), config::Layer::assignment("clusters.floor=3").unwrap()];
+        let config = Config::from_layers(&layers).unwrap();
+        let network = Network::new(&config::Network { width: 4, ..config.network.clone() }, 16).unwrap();
         let load = crate::data::Load { limit: Some(5), ..crate::data::Load::new(crate::data::Source::Bundled) };
         let dataset = Arc::new(crate::data::load(&load, &|_, _| ()).unwrap());
-        let config = Config::default();
-        let plan = Plan { schedule: Schedule::new(&config, 5).unwrap(), config, dataset };
-        let mut state = State::new(&network, network.init(0), method::of(System::Pcp), &plan);
+        let plan = Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap();
+        let mut state = State::new(&network, network.init(0), method::of(plan.config.method.system), &plan);
         state.history.push(vec![0, 1, 1, 0, 2], 3);
         state.history.push(vec![1, 1, 1, 0, 2], 3);
         state.centroids = Some(Matrix::new(2, vec![0.5, 1.0, -0.25, 3.0]));
@@ -356,28 +378,66 @@ mod tests {
         state.progress.best = Some((1.0 / 3.0, 4));
         state.progress.counts = Counts { clusters: 3, churn: Some(0.4), ..Counts::default() };
         let positives = Positives::from_sets(5, [vec![1, 2]]);
-        let lesson = Lesson { labels: Some(vec![0, 1, 1, 2, 2]), positives, clusterings: Vec::new() };
-        state.previous = Some(Arc::new(Lesson { labels: None, ..lesson.clone() }));
-        state.lesson = Some(Arc::new(Lesson { clusterings: vec![vec![1; 5], vec![2; 5]], ..lesson }));
-        state.keys = Some(network.init(9));
-        let mut queue = Queue::new(3, 128, 1);
-        queue.push(&Matrix::new(128, vec![0.5; 128]));
-        state.memory.queue = Some(Arc::new(queue));
-        state.memory.classifier = Some(Arc::new(Classifier::new(3, 2, 1, (0, 0))));
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state");
-        state.save(&network, &path).unwrap();
-        let back = State::load(&network, &plan, &path).unwrap();
-        let progress = Progress { queue_next: 1, ..state.progress.clone() };
-        assert_eq!(back.progress, progress);
-        assert_eq!((&back.lesson, &back.centroids), (&state.lesson, &state.centroids));
-        assert_eq!((&back.history, &back.previous, &back.memory), (&state.history, &state.previous, &state.memory));
-        assert_eq!(network.named(&back.weights), network.named(&state.weights));
-        let keys = |state: &State| network.named(state.keys.as_ref().unwrap());
-        assert_eq!(keys(&back), keys(&state));
-        assert_eq!(back.optimizer.velocities(), state.optimizer.velocities());
-        let again = dir.path().join("again");
-        back.save(&network, &again).unwrap();
-        assert_eq!(std::fs::read(path).unwrap(), std::fs::read(again).unwrap());
+        let targets = EpochTargets { labels: Some(vec![0, 1, 1, 2, 2]), positives, clusterings: Vec::new() };
+        state.previous = Some(Arc::new(EpochTargets { labels: None, ..targets.clone() }));
+        state.targets = Some(Arc::new(EpochTargets { clusterings: vec![vec![1; 5], vec![2; 5]], ..targets }));
+        if let Memory::Keys { encoder, queue } = &mut state.memory {
+            *encoder = network.init(9);
+            Arc::make_mut(queue).push(&Matrix::new(128, vec![0.5; 128]));
+        }
+        (network, plan, state)
+    }
+
+    #[test]
+    fn a_state_comes_back_bit_for_bit() {
+        for system in ["pcp", "is", "moco", "deepcluster", "supervised"] {
+            let (network, plan, state) = state(system);
+            let method = method::of(plan.config.method.system);
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("state");
+            state.save(&network, &path).unwrap();
+            let back = State::load(&network, method, &plan, &path).unwrap();
+            let queue_next = u32::from(system == "moco") as usize;
+            assert_eq!(back.progress, RunProgress { queue_next, ..state.progress.clone() });
+            assert_eq!((&back.targets, &back.centroids), (&state.targets, &state.centroids));
+            assert_eq!((&back.history, &back.previous), (&state.history, &state.previous));
+            assert_eq!(network.named(&back.weights), network.named(&state.weights));
+            match (&back.memory, &state.memory) {
+                (Memory::Nothing, Memory::Nothing) => {}
+                (Memory::Bank(a), Memory::Bank(b)) => assert_eq!(a, b),
+                (Memory::Classifier(a), Memory::Classifier(b)) => assert_eq!(a, b),
+                (Memory::Keys { encoder: a, queue }, Memory::Keys { encoder: b, queue: other }) => {
+                    assert_eq!((network.named(a), queue), (network.named(b), other));
+                }
+                (other, _) => panic!("{system} came back with {other:?}"),
+            }
+            assert_eq!(back.optimizer.velocities(), state.optimizer.velocities());
+            let again = dir.path().join("again");
+            back.save(&network, &again).unwrap();
+            assert_eq!(std::fs::read(path).unwrap(), std::fs::read(again).unwrap(), "{system}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_without_its_memory_is_refused() {
+        for (system, array) in [("pcp", "bank"), ("moco", "queue"), ("deepcluster", "classifier/weight")] {
+            let (network, plan, mut state) = state(system);
+            let method = method::of(plan.config.method.system);
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("state");
+            let save_without = |state: &State| {
+                state.save(&network, &path).unwrap();
+                let mut file = Tensors::<RunProgress>::read(&path).unwrap();
+                file.arrays.remove(array).unwrap();
+                file.write(&path).unwrap();
+            };
+            save_without(&state);
+            let e = State::load(&network, method, &plan, &path).map(|_| ()).unwrap_err();
+            assert!(e.message.contains(array), "{system}: {e:?}");
+            // Stopped before its first clustering by an earlier version.
+            state.progress.batch = 0;
+            save_without(&state);
+            assert_eq!(State::load(&network, method, &plan, &path).is_ok(), system == "deepcluster", "{system}");
+        }
     }
 }

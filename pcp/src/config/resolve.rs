@@ -1,0 +1,268 @@
+//! From what users write to what a run uses: every `"auto"` becomes a value that fits the data, and everything is checked.
+
+use super::*;
+use crate::data::augment::Augmenter;
+use crate::data::{Dataset, Load, Source};
+use crate::model::Network as Built;
+use crate::schedule::{Schedule, probe_interval};
+use serde::Serialize;
+
+/// The settings that a run uses: complete and checked. Made by [`Config::resolve`], written to `config.toml`, read back by
+/// [`Resolved::read`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Resolved {
+    /// The images.
+    pub data: DataSettings<usize, [f64; 3]>,
+    /// The training views.
+    pub augment: Recipe,
+    /// The network.
+    pub network: Network,
+    /// Epochs, optimiser and seed.
+    pub train: TrainSettings,
+    /// How many clusters there are, and how they are found.
+    pub clusters: ClusterSettings<usize>,
+    /// Which members of a cluster are trusted.
+    pub purify: PurifySettings<usize, f64>,
+    /// The losses and the memory bank.
+    pub objective: ObjectiveSettings,
+    /// Which system trains.
+    pub method: MethodSettings,
+    /// Settings of AND alone.
+    pub and: AndSettings,
+    /// Settings of LA alone.
+    pub la: LaSettings,
+    /// Settings of DeepCluster alone.
+    pub deepcluster: DeepClusterSettings,
+    /// Settings of MoCo alone.
+    pub moco: MocoSettings,
+    /// The kNN probe.
+    pub evaluate: EvaluateSettings<u32>,
+    /// What the run folder keeps.
+    pub run: RunSettings,
+}
+
+/// The short side to which photographs are shrunk when read, for images of `size` pixels.
+pub fn usual_stored_side(size: usize) -> usize {
+    (size as f64 * 256.0 / 224.0).round() as usize
+}
+
+impl Config {
+    /// The side of the images that the network sees.
+    pub fn image_side(&self) -> usize {
+        self.data.size.or(match (self.network.arch, self.data.source.as_str()) {
+            (Arch::Alexnet224, _) => 224,
+            (_, "bundled" | "cifar10" | "cifar100") => 32,
+            _ => 64,
+        })
+    }
+
+    /// The short side to which photographs are shrunk when read; 0 keeps them as they are.
+    fn stored_side(&self) -> usize {
+        self.data.stored.or(usual_stored_side(self.image_side()))
+    }
+
+    /// The images to load. This much is known before they are.
+    pub fn load_request(&self) -> Result<Load> {
+        let d = &self.data;
+        Ok(Load {
+            source: Source::parse(&d.source)?,
+            data_dir: (!d.dir.is_empty()).then(|| d.dir.clone().into()),
+            limit: (d.limit > 0).then_some(d.limit),
+            stored_side: Some(self.stored_side()).filter(|side| *side > 0),
+            labels: d.labels,
+            cache: d.cache,
+            strict: d.strict,
+        })
+    }
+
+    /// The settings of a run on `dataset`. Fails where they cannot work with it.
+    pub fn resolve(self, dataset: &Dataset) -> Result<Resolved> {
+        if self.method.system == System::Supervised && dataset.train.labels.is_none() {
+            return Err(Error::data(
+                format!("{} has no labels, and supervised training needs them", dataset.name),
+                "put the images into one folder per class, or choose another method.system",
+            ));
+        }
+        Built::new(&self.network, self.image_side())?;
+        let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
+        self.complete(dataset.train.images.len(), || {
+            let (mean, std) = dataset.mean_std();
+            Ok([mean.map(shown), std.map(shown)])
+        })
+    }
+
+    /// Every `"auto"` replaced by a value for `samples` training images; `mean_std` is asked only where a mean or a deviation is open.
+    fn complete(self, samples: usize, mean_std: impl FnOnce() -> Result<[[f64; 3]; 2]>) -> Result<Resolved> {
+        let Schedule { floor, history, upper, .. } = Schedule::new(&self, samples)?;
+        let (size, stored) = (self.image_side(), self.stored_side());
+        let every = self.evaluate.every.or(probe_interval(self.train.epochs));
+        let (d, c, p, e) = (self.data, self.clusters, self.purify, self.evaluate);
+        let [mean, std] = match (d.mean, d.std) {
+            (Auto::Value(mean), Auto::Value(std)) => [mean, std],
+            (mean, std) => {
+                let [of_images, deviation] = mean_std()?;
+                [mean.or(of_images), std.or(deviation)]
+            }
+        };
+        let resolved = Resolved {
+            data: DataSettings {
+                source: d.source,
+                dir: d.dir,
+                limit: d.limit,
+                size,
+                margin: d.margin,
+                stored,
+                labels: d.labels,
+                mean,
+                std,
+                cache: d.cache,
+                strict: d.strict,
+            },
+            augment: self.augment,
+            network: self.network,
+            train: self.train,
+            clusters: ClusterSettings {
+                floor,
+                progressive: c.progressive,
+                features: c.features,
+                instances_from: c.instances_from,
+                iterations: c.iterations,
+                spherical: c.spherical,
+                runs: c.runs,
+                warm_start: c.warm_start,
+            },
+            purify: PurifySettings {
+                gamma: p.gamma,
+                alpha: p.alpha,
+                history,
+                lower: p.lower,
+                upper,
+                votes: p.votes,
+                reliable_from: p.reliable_from,
+                stable_from: p.stable_from,
+                stable_from_later: p.stable_from_later,
+                small: p.small,
+                small_until: p.small_until,
+                stop_at_first_single: p.stop_at_first_single,
+            },
+            objective: self.objective,
+            method: self.method,
+            and: self.and,
+            la: self.la,
+            deepcluster: self.deepcluster,
+            moco: self.moco,
+            evaluate: EvaluateSettings { every, k: e.k, tau: e.tau, features: e.features },
+            run: self.run,
+        };
+        resolved.check()?;
+        Ok(resolved)
+    }
+}
+
+impl Resolved {
+    /// Reads the `config.toml` of a run folder. Keys that an older version did not write have their defaults; those that only the data
+    /// could give must be there.
+    pub fn read(path: &Path) -> Result<Resolved> {
+        let config = Config::read(path)?;
+        let open = |key: &str| {
+            let message = format!("{}: {key} is not a number", path.display());
+            Error::file(message, "restore the file or start a new run")
+        };
+        let Auto::Value(floor) = config.clusters.floor else { return Err(open("clusters.floor")) };
+        // The other values do not depend on the number of images; a schedule is made for at least as many as clusters.
+        config.complete(floor, || Err(open("data.mean or data.std")))
+    }
+
+    /// The images to load.
+    pub fn load_request(&self) -> Result<Load> {
+        Config::from(self.clone()).load_request()
+    }
+
+    /// The schedule for `samples` training images.
+    pub fn schedule(&self, samples: usize) -> Result<Schedule> {
+        Schedule::new(&Config::from(self.clone()), samples)
+    }
+
+    /// The views of the images, as these settings describe them.
+    pub fn augmenter(&self) -> Augmenter {
+        Augmenter {
+            size: self.data.size,
+            margin: self.data.margin as f32,
+            mean: self.data.mean.map(|x| x as f32),
+            std: self.data.std.map(|x| x as f32),
+            recipe: self.augment.clone(),
+        }
+    }
+
+    /// Refuses values that make no sense, naming the key and what it may be.
+    pub fn check(&self) -> Result<()> {
+        Config::from(self.clone()).check()
+    }
+
+    /// The settings as a TOML table.
+    pub fn to_table(&self) -> Table {
+        table(self)
+    }
+
+    /// Every setting as `section.key` with its value.
+    pub fn entries(&self) -> Vec<(String, Value)> {
+        entries(self.to_table())
+    }
+}
+
+/// Settings that leave nothing open.
+impl From<Resolved> for Config {
+    fn from(resolved: Resolved) -> Config {
+        let Resolved { data: d, clusters: c, purify: p, evaluate: e, .. } = resolved;
+        Config {
+            data: DataSettings {
+                source: d.source,
+                dir: d.dir,
+                limit: d.limit,
+                size: Auto::Value(d.size),
+                margin: d.margin,
+                stored: Auto::Value(d.stored),
+                labels: d.labels,
+                mean: Auto::Value(d.mean),
+                std: Auto::Value(d.std),
+                cache: d.cache,
+                strict: d.strict,
+            },
+            augment: resolved.augment,
+            network: resolved.network,
+            train: resolved.train,
+            clusters: ClusterSettings {
+                floor: Auto::Value(c.floor),
+                progressive: c.progressive,
+                features: c.features,
+                instances_from: c.instances_from,
+                iterations: c.iterations,
+                spherical: c.spherical,
+                runs: c.runs,
+                warm_start: c.warm_start,
+            },
+            purify: PurifySettings {
+                gamma: p.gamma,
+                alpha: p.alpha,
+                history: Auto::Value(p.history),
+                lower: p.lower,
+                upper: Auto::Value(p.upper),
+                votes: p.votes,
+                reliable_from: p.reliable_from,
+                stable_from: p.stable_from,
+                stable_from_later: p.stable_from_later,
+                small: p.small,
+                small_until: p.small_until,
+                stop_at_first_single: p.stop_at_first_single,
+            },
+            objective: resolved.objective,
+            method: resolved.method,
+            and: resolved.and,
+            la: resolved.la,
+            deepcluster: resolved.deepcluster,
+            moco: resolved.moco,
+            evaluate: EvaluateSettings { every: Auto::Value(e.every), k: e.k, tau: e.tau, features: e.features },
+            run: resolved.run,
+        }
+    }
+}
