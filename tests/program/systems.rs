@@ -36,7 +36,33 @@ fn bits_hold(preset: &str, more: &[&str]) {
     succeed(&["train", "--resume", killed.to_str().unwrap(), "--quiet"]);
     assert_same(&bits(&whole), &bits(&killed));
     let metrics = std::fs::read_to_string(whole.join("metrics.jsonl")).unwrap();
-    assert!(!metrics.contains("null,\"loss\"") && !metrics.contains("NaN"), "{metrics}");
+    assert_eq!(without_loss(&metrics), Vec::<usize>::new(), "{metrics}");
+}
+
+/// The lines of `metrics.jsonl` whose loss is no finite number: JSON has no NaN, so that it is written as null.
+fn without_loss(metrics: &str) -> Vec<usize> {
+    let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64();
+    let lacks = |(_, line): &(usize, &str)| !loss(line).is_some_and(f64::is_finite);
+    metrics.lines().enumerate().filter(lacks).map(|(i, _)| i + 1).collect()
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_found() {
+    let line = |loss: f64| serde_json::json!({ "epoch": 0, "loss": loss, "knn": null }).to_string();
+    let metrics = [line(2.5), line(f64::NAN), line(f64::INFINITY), "{\"epoch\":3}".into()].join("\n");
+    assert_eq!(without_loss(&metrics), [2, 3, 4]);
+}
+
+/// Without labels, a few epochs on 1,000 bundled images raise kNN from 35 % to 56 % (of 299 test images, whose standard error is 3 %).
+#[test]
+fn training_without_labels_learns() {
+    let (_dir, out) = place("run");
+    let data = ["train", "--limit", "1000", "--size", "16", "--clusters", "50", "--no-report", "--quiet", "--json"];
+    let network = ["--preset", "pcp", "--width", "8", "--batch", "64", "--epochs", "8", "--out", out.to_str().unwrap()];
+    let said = succeed(&[&data[..], &network].concat());
+    let result: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let (untrained, last) = (result["knn_untrained"].as_f64().unwrap(), result["knn_last"].as_f64().unwrap());
+    assert!(last > untrained + 12.0, "kNN went from {untrained} % to {last} %");
 }
 
 /// Name of the newest checkpoint.
