@@ -4,7 +4,7 @@ mod boxes;
 
 use super::table;
 use clap::{Args, Subcommand};
-use pcp::config::{Arch, Config, Form, Recipe};
+use pcp::config::{Arch, Config, LossForm, Recipe};
 use pcp::data::Image;
 use pcp::data::augment::Augmenter;
 use pcp::method::bank::Bank;
@@ -287,7 +287,7 @@ fn step(args: &Step, stop: &Cancel) -> Result<()> {
             }
             let dropout = DropoutKey { key, ids: ids.clone() };
             let step = network.step(&weights, batch.clone(), 1, dropout, Tap::Unit, |v| {
-                let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, Form::Logsum);
+                let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, LossForm::Logsum);
                 (loss.each, loss.gradient)
             });
             weights.follow(&step.moments);

@@ -127,7 +127,7 @@ impl Config {
             return Err(Error::usage(message, "set clusters.features=clean or augmented"));
         }
         if c.evaluate.every == Auto::Value(0) {
-            return Err(Error::usage("evaluate.every is 0", "give evaluate.every a number from 1"));
+            return Err(Error::usage("evaluate.every is 0", "give `evaluate.every` a number from 1"));
         }
         let epochs = u64::from(c.train.rounds) * u64::from(c.train.epochs);
         if epochs > 1_000_000 {

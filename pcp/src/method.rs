@@ -98,14 +98,14 @@ pub enum Memory {
     Classifier(Arc<Classifier>),
 }
 
-/// What earlier epochs left.
+/// Results of earlier epochs.
 #[derive(Clone, Copy, Debug)]
 pub struct Past<'a> {
     /// Clusterings that vote.
     pub history: &'a History,
     /// Centroids to start from, when warm starts are on.
     pub centroids: Option<&'a Matrix>,
-    /// What the epoch before learned from.
+    /// Positive sets of the epoch before.
     pub positives: Option<&'a Positives>,
 }
 
@@ -162,7 +162,7 @@ pub struct Task<'a> {
 }
 
 /// The losses of a step, and what it changes in the memory.
-pub struct Outcome {
+pub struct StepResult {
     /// The losses.
     pub loss: BatchLoss,
     /// The change of the memory.
@@ -280,12 +280,12 @@ pub trait Method: Send + Sync {
     }
 
     /// Forward, loss and backward of one batch.
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
             let (loss, gradient) = pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None);
-            (Outcome { loss, change: Change::Embeddings }, gradient)
+            (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }
 }
@@ -354,12 +354,12 @@ fn other_memory(lacks: &str) -> Error {
 }
 
 /// The cross-entropy of `x` under the classifier as an outcome, the classifier one step on, and the gradient by `x`.
-fn classify(classifier: &Classifier, x: &Matrix, labels: &[u32], sgd: classifier::Sgd) -> (Outcome, Vec<f32>) {
+fn classify(classifier: &Classifier, x: &Matrix, labels: &[u32], sgd: classifier::Sgd) -> (StepResult, Vec<f32>) {
     let found = classifier.cross_entropy(x, labels);
     let mut classifier = classifier.clone();
     classifier.step(&found.by_weights, sgd);
     let loss = BatchLoss::of(&found.each, true);
-    (Outcome { loss, change: Change::Classifier(classifier) }, found.by_features)
+    (StepResult { loss, change: Change::Classifier(classifier) }, found.by_features)
 }
 
 #[cfg(test)]

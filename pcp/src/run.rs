@@ -50,23 +50,23 @@ use std::path::{Path, PathBuf};
 
 /// A kind of run, by what its folder holds.
 #[derive(Debug)]
-pub struct Kind {
+pub struct RunKind {
     /// The file of its settings: the first that is written, the last that is removed.
     pub settings: &'static str,
     /// The command that makes it.
     pub made_by: &'static str,
     /// Folders that a new run begins with.
     pub folders: &'static [&'static str],
-    /// Everything that a run writes; `--overwrite` removes just this.
+    /// Everything that a run writes: an overwritten run loses these files and no others.
     pub ours: &'static [&'static str],
 }
 
 /// A network's training.
-pub static TRAINING: Kind =
-    Kind { settings: "config.toml", made_by: "pcp train", folders: &["checkpoints", "clusters"], ours: OURS };
+pub static TRAINING: RunKind =
+    RunKind { settings: "config.toml", made_by: "pcp train", folders: &["checkpoints", "clusters"], ours: OURS };
 
 /// A detector's training.
-pub static DETECTION: Kind = Kind {
+pub static DETECTION: RunKind = RunKind {
     settings: "detect.toml",
     made_by: "pcp detect train",
     folders: &["checkpoints"],
@@ -105,7 +105,7 @@ const OURS: &[&str] = &[
     "tensorboard",
 ];
 
-/// What made a run, written beside its settings.
+/// Program, machine, command and data of a run, written beside its settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Version of this program.
@@ -161,12 +161,12 @@ impl RunFolder {
     }
 
     /// The same for any kind of run.
-    pub fn create_as(kind: &'static Kind, path: &Path, overwrite: bool) -> Result<RunFolder> {
+    pub fn create_as(kind: &'static RunKind, path: &Path, overwrite: bool) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
         let begun = run.file(kind.settings).exists();
         let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
         let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
-        // What a run leaves that was killed before it had written its settings: folders without a file, nothing to lose.
+        // A run that was killed before it had written its settings leaves folders without a file: nothing to lose.
         let stillborn = entries.is_some_and(|entries| entries.iter().all(|e| is_empty_beginning(kind, &e.path())));
         if occupied && !overwrite && !stillborn {
             let hint = match begun {
@@ -209,7 +209,7 @@ impl RunFolder {
     }
 
     /// The same for any kind of run.
-    pub fn open_as(kind: &'static Kind, path: &Path) -> Result<RunFolder> {
+    pub fn open_as(kind: &'static RunKind, path: &Path) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
         if !run.file(kind.settings).is_file() {
             let message = format!("{} is not a run folder: it has no {}", path.display(), kind.settings);
@@ -433,7 +433,7 @@ fn is_ours(path: &Path) -> bool {
 }
 
 /// Whether `path` is something that a new run makes before its settings are whole, and holds nothing.
-fn is_empty_beginning(kind: &Kind, path: &Path) -> bool {
+fn is_empty_beginning(kind: &RunKind, path: &Path) -> bool {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
     let half_settings = path.file_name() == atomic::unfinished(Path::new(kind.settings)).file_name();
     let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());

@@ -13,7 +13,7 @@ pub use state::{RunProgress, State};
 
 use crate::config::ClusterFeatures;
 use crate::data::loader::{Draw, Part, View};
-use crate::method::{EpochTargets, FoundTargets, Outcome, Past, Task, pcp};
+use crate::method::{EpochTargets, FoundTargets, Past, StepResult, Task, pcp};
 use crate::model::{Batch, DropoutKey, Step};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
@@ -21,12 +21,12 @@ use checkpoints::Checkpoints;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::Purpose;
-use state::{Counts, Sums, sizes};
+use state::{Counts, EpochSums, sizes};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The remedy where loss or weights are not finite.
-const DIVERGED: &str = "start anew with a lower train.lr; checkpoints from before are kept";
+const DIVERGED: &str = "start anew with a lower `train.lr`; checkpoints from before are kept";
 /// A spread of embeddings below this share of a uniform one is a collapse.
 const COLLAPSED: f64 = 0.05;
 /// A cluster with more than this share of the samples holds most of them.
@@ -153,7 +153,7 @@ fn train_epoch(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> R
         let (draws, batch) = made?;
         let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
         let step = step(setup, state, &targets, &draws, batch)?;
-        let Outcome { loss, change } = step.loss;
+        let StepResult { loss, change } = step.loss;
         if !loss.total.is_finite() {
             let batch = state.progress.batch + 1;
             return Err(Error::training(
@@ -193,7 +193,7 @@ fn step(
     targets: &Arc<EpochTargets>,
     draws: &[Draw],
     batch: Batch,
-) -> Result<Step<Outcome>> {
+) -> Result<Step<StepResult>> {
     let (at, ids) = (state.at(), setup.plan.ids());
     let dropout = DropoutKey {
         key: setup.plan.key(Purpose::Dropout, at),
@@ -209,7 +209,7 @@ fn step(
     })?
 }
 
-/// (f) The probe when it is due, the record, and on to the next epoch.
+/// (f) The probe when it is due, and the record of the epoch; then the position moves to the next epoch.
 fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     let started = Instant::now();
     let (round, epoch) = state.at();
@@ -246,7 +246,7 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     progress.seconds += record.seconds;
     progress.metrics_lines += 1;
     progress.batch = 0;
-    progress.sums = Sums::default();
+    progress.sums = EpochSums::default();
     progress.epoch += 1;
     if progress.epoch == setup.plan.schedule.epochs() {
         (progress.round, progress.epoch) = (progress.round + 1, 0);

@@ -80,7 +80,7 @@ impl Config {
         if self.method.system == System::Supervised && dataset.train.labels.is_none() {
             return Err(Error::data(
                 format!("{} has no labels, and supervised training needs them", dataset.name),
-                "put the images into one folder per class, or choose another method.system",
+                "put the images into one folder per class, or choose a system that needs none",
             ));
         }
         Built::new(&self.network, self.image_side())?;

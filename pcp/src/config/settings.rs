@@ -401,7 +401,7 @@ impl Default for PurifySettings {
 /// The three forms of the cluster loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum LossForm {
     /// `-log sum_j P(j)`, the release's.
     Logsum,
     /// `-sum_j log P(j)`, Eq. 5 as printed; its gradients grow with the cluster.
@@ -416,8 +416,8 @@ pub enum Form {
 pub struct ObjectiveSettings {
     /// Temperature of Eq. 3, of the warm-up loss, and of every other contrastive loss.
     pub tau: f64,
-    /// Form of the cluster loss.
-    pub form: Form,
+    /// LossForm of the cluster loss.
+    pub form: LossForm,
     /// Share of the old row in an updated bank row.
     pub bank_momentum: f64,
     /// Views that take PCP's bank loss, 1 or 2.
@@ -436,7 +436,7 @@ impl Default for ObjectiveSettings {
     fn default() -> Self {
         ObjectiveSettings {
             tau: 0.1,
-            form: Form::Logsum,
+            form: LossForm::Logsum,
             bank_momentum: 0.5,
             bank_views: 1,
             warmup_rounds: 1,

@@ -39,7 +39,7 @@ fn values_may_be_auto_or_numbers() {
     assert_eq!(set("clusters.floor=auto").unwrap().clusters.floor, Auto::AUTO);
     assert_eq!(set("clusters.floor=12").unwrap().clusters.floor, Auto::Value(12));
     assert_eq!(set("train.lr=1").unwrap().train.lr, 1.0);
-    assert_eq!(set("objective.form=sumlog").unwrap().objective.form, Form::Sumlog);
+    assert_eq!(set("objective.form=sumlog").unwrap().objective.form, LossForm::Sumlog);
 }
 
 #[test]

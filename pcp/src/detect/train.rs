@@ -113,7 +113,7 @@ impl DetectorSetup {
 }
 
 fn diverged(message: String) -> Error {
-    Error::training(message, "start anew with a lower learning rate (detect.lr); checkpoints from before are kept")
+    Error::training(message, "start anew with a lower lr (learning rate); checkpoints from before are kept")
 }
 
 /// Trains from `state` to the end. A stop saves everything first.

@@ -1,5 +1,5 @@
-//! What losses compare embeddings with: the memory bank, one unit vector per sample, a slow copy of what the network makes of
-//! it; and the queue of the last keys.
+//! The memory bank, one unit vector per sample that follows its embedding slowly (m_i), and MoCo's queue of the last keys. Losses compare
+//! embeddings with them.
 
 use pcp_core::matrix::{Matrix, normalise};
 use pcp_core::rng::{Key, Purpose};

@@ -2,7 +2,7 @@
 //! them for an epoch, and then both begin anew.
 
 use super::pcp::cluster;
-use super::{At, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Outcome, Past, Plan, Task, classify};
+use super::{At, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Past, Plan, StepResult, Task, classify};
 use crate::data::loader::Draw;
 use crate::model::classifier::{Classifier, Sgd};
 use crate::model::{Network, Step, Tap, Weights};
@@ -65,7 +65,7 @@ impl Method for DeepCluster {
         plan.cut(&sample(labels, plan.ids(), plan.key(Purpose::Sampler, at), plan.key(Purpose::Order, at)))
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let d = &plan.config.deepcluster;
         let sgd = Sgd { lr: d.head_lr as f32, momentum: 0.0, decay: d.head_decay as f32 };

@@ -1,6 +1,6 @@
 //! IS, invariance and spreading of instances (Ye et al. 2019): two views of an image attract, the rest of the batch repels.
 
-use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Outcome, Plan, Task};
+use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Plan, StepResult, Task};
 use crate::method::objective::spreading_loss;
 use crate::model::{Network, Step, Tap, Weights};
 use pcp_core::error::Result;
@@ -25,13 +25,13 @@ impl Method for Is {
         2
     }
 
-    fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _targets: &EpochTargets) -> Result<Step<Outcome>> {
+    fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         Ok(network.step(weights, batch, 2, dropout, Tap::Unit, |v| {
             let (mean, gradient) = spreading_loss(v, plan.config.objective.tau as f32);
             let total = mean * rows.len() as f64;
             let loss = BatchLoss { samples: rows.len(), total, spreading: Some(total), ..BatchLoss::default() };
-            (Outcome { loss, change: Change::Embeddings }, gradient)
+            (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }
 }

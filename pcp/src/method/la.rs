@@ -3,7 +3,7 @@
 
 use super::pcp::cluster;
 use super::{
-    At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Outcome, Past, Plan, Task,
+    At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Past, Plan, StepResult, Task,
 };
 use crate::method::objective::local_loss;
 use crate::model::{Step, Tap};
@@ -58,7 +58,7 @@ impl Method for La {
         Ok(FoundTargets { clusters: k, labels, purified: Some(purified), clusterings, ..FoundTargets::default() })
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
@@ -69,7 +69,7 @@ impl Method for La {
                 let found = local_loss(v, rows, &bank.rows, &targets.clusterings, la.background, o.tau as f32);
                 (BatchLoss::of(&found.each, true), found.gradient)
             };
-            (Outcome { loss, change: Change::Embeddings }, gradient)
+            (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }
 }

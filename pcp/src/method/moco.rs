@@ -1,7 +1,7 @@
 //! MoCo, momentum contrast (He et al. 2020; version 2: Chen et al. 2020): a view must find the other view of its image among
 //! the last keys of a slow copy of the network.
 
-use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Outcome, Plan, Task, other_memory};
+use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Plan, StepResult, Task, other_memory};
 use crate::method::bank::Queue;
 use crate::method::objective::key_loss;
 use crate::model::{Batch, DropoutKey, Network, Step, Tap, Weights};
@@ -39,7 +39,7 @@ impl Method for Moco {
         2
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<Outcome>> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Memory::Keys { encoder, queue } = memory else { return Err(other_memory("keys")) };
         let Task { network, weights, batch, rows, dropout, at } = task;
         let groups = groups(plan, rows.len());
@@ -60,7 +60,7 @@ impl Method for Moco {
         Ok(network.step(weights, queries, groups, dropout, Tap::Unit, |q| {
             let found = key_loss(q, &keys, &queue.rows, plan.config.objective.tau as f32);
             let loss = BatchLoss::of(&found.each, false);
-            (Outcome { loss, change: Change::Keys(slow, keys) }, found.gradient)
+            (StepResult { loss, change: Change::Keys(slow, keys) }, found.gradient)
         }))
     }
 }

@@ -3,7 +3,7 @@
 //! P(j|v) = exp(m_j . v / tau) / sum_k exp(m_k . v / tau) over all N rows of the bank (Eq. 3). Gradients flow into the
 //! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
 
-use crate::config::Form;
+use crate::config::LossForm;
 use pcp_core::matmul::{MatrixRef, matmul};
 use pcp_core::matrix::{Matrix, dot};
 use pcp_core::purify::Positives;
@@ -28,7 +28,7 @@ pub fn bank_loss(
     bank: &Matrix,
     positives: &Positives,
     tau: f32,
-    form: Form,
+    form: LossForm,
 ) -> BankLoss {
     // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that keeps no B x N values.
     let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau);
@@ -43,12 +43,12 @@ pub fn bank_loss(
             let all = softmax.log_sum_exp[r];
             // The loss is `pull * lse(all) - value`, and its gradient `(pull * E[m] - sum_j weight_j m_j) / tau`.
             let (pull, value, weights) = match form {
-                Form::Logsum => {
+                LossForm::Logsum => {
                     let value = log_sum_exp(&logits);
                     (1.0, value, logits.iter().map(|l| (l - value).exp()).collect())
                 }
-                Form::Sumlog => (set.len() as f64, logits.iter().sum(), vec![1.0; set.len()]),
-                Form::Meanlog => {
+                LossForm::Sumlog => (set.len() as f64, logits.iter().sum(), vec![1.0; set.len()]),
+                LossForm::Meanlog => {
                     let n = set.len() as f64;
                     (1.0, logits.iter().sum::<f64>() / n, vec![1.0 / n; set.len()])
                 }

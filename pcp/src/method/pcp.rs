@@ -1,7 +1,7 @@
 //! Progressive Cluster Purification (Algorithm 1): cluster, purify, then learn from the positive sets that are left.
 
 use super::{
-    At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Outcome, Past, Plan, Task,
+    At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Past, Plan, StepResult, Task,
 };
 use crate::config::ObjectiveSettings;
 use crate::method::bank::Bank;
@@ -72,14 +72,14 @@ impl Method for Pcp {
         if warmup || plan.config.objective.bank_views == 2 { 2 } else { 1 }
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<Outcome>> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
         let views = self.views(plan, task.at);
         let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, views, dropout, Tap::Unit, |v| {
             let (loss, gradient) = loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup);
-            (Outcome { loss, change: Change::Embeddings }, gradient)
+            (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }
 }
@@ -193,7 +193,7 @@ pub fn loss(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Form;
+    use crate::config::LossForm;
 
     fn close(a: f64, b: f64) {
         assert!((a - b).abs() < 2e-6, "{a} is not {b}");
@@ -206,7 +206,7 @@ mod tests {
         let bank = unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.8, 0.0, 0.4], [0.0, 0.0, 1.0]]);
         let bank = Bank { rows: bank, momentum: 0.5 };
         let positives = Positives::from_sets(5, [vec![0, 2, 3]]);
-        let objective = ObjectiveSettings { form: Form::Logsum, ..ObjectiveSettings::default() };
+        let objective = ObjectiveSettings { form: LossForm::Logsum, ..ObjectiveSettings::default() };
         let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0], [0.9, 0.2, 0.1], [0.0, 0.9, 0.1]]);
         let one_view = Matrix::new(3, v.values[..6].to_vec());
         let (alone, plain) = loss(&one_view, &[0, 1], &bank, &positives, &objective, None);

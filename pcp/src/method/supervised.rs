@@ -1,6 +1,6 @@
 //! The supervised baseline: classification by the labels. The only system that learns from them.
 
-use super::{EpochTargets, Memory, Method, Outcome, Plan, Task, classify};
+use super::{EpochTargets, Memory, Method, Plan, StepResult, Task, classify};
 use crate::data::Labels;
 use crate::model::classifier::{Classifier, Sgd};
 use crate::model::{Network, Step, Tap, Weights};
@@ -24,12 +24,12 @@ impl Method for Supervised {
         Memory::Classifier(Arc::new(classifier))
     }
 
-    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<Outcome>> {
+    fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, at, .. } = task;
         let t = &plan.config.train;
         let sgd = Sgd { lr: plan.schedule.lr(at.1), momentum: t.momentum as f32, decay: t.weight_decay as f32 };
         let Some(Labels { of, .. }) = &plan.dataset.train.labels else {
-            return Err(Error::data("supervised training needs labels", "choose another method.system"));
+            return Err(Error::data("supervised training needs labels", "choose a system that needs none"));
         };
         let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| of[*row]).collect::<Vec<_>>());
         Ok(network.step(weights, batch, 1, dropout, Tap::Pooled, |x| classify(classifier, x, &labels, sgd)))

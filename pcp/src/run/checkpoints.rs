@@ -1,4 +1,4 @@
-//! The last few checkpoints of a run, of any kind.
+//! The checkpoint files of a run folder, of any kind of run.
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result};
@@ -35,7 +35,7 @@ impl RunFolder {
         Ok(())
     }
 
-    /// The newest state that `load` can read. Damaged files stay for whoever wants to look at them, under names that are not
+    /// The newest state that `load` can read. Damaged files stay, under names that are not
     /// read again; an error where all are damaged.
     pub fn restore<T>(&self, load: impl Fn(&PathBuf) -> Result<T>) -> Result<Restored<T>> {
         self.remove_unfinished();

@@ -1,4 +1,4 @@
-//! What a run folder holds, read back by those who come after training.
+//! Reading back the tables and matrices of a run folder.
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! The last two states of a run on disk.
+//! Checkpoints of a run: when they are saved, and how a run is restored from the newest.
 
 use super::{DIVERGED, Setup, State};
 use crate::run::Warning;

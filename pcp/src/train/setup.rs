@@ -353,7 +353,7 @@ pub fn check_room(network: &Network, train: &TrainSettings, images: usize, free:
                 needed / 1e9,
                 free as f64 / 1e9
             ),
-            "give a smaller network.width, train.batch or data.size",
+            "give a smaller `network.width`, `train.batch` or `data.size`",
         )),
         _ => Ok(()),
     }

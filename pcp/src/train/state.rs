@@ -25,11 +25,11 @@ pub struct State {
     pub memory: Memory,
     /// Clusterings that vote.
     pub history: History,
-    /// What the epoch before learned from.
+    /// Targets of the epoch before.
     pub previous: Option<Arc<EpochTargets>>,
     /// Centroids of the last clustering, when warm starts are on.
     pub centroids: Option<Matrix>,
-    /// What this epoch learns from, once it is known.
+    /// Targets of this epoch, once they are known.
     pub targets: Option<Arc<EpochTargets>>,
 }
 
@@ -59,8 +59,8 @@ pub struct RunProgress {
     pub epoch: u32,
     /// Batches of this epoch that are done.
     pub batch: usize,
-    /// Sums of this epoch.
-    pub sums: Sums,
+    /// EpochSums of this epoch.
+    pub sums: EpochSums,
     /// The best probe so far: accuracy, and epochs over all rounds.
     pub best: Option<(f64, u32)>,
     /// The last probe.
@@ -77,9 +77,9 @@ pub struct RunProgress {
     queue_next: usize,
 }
 
-/// Sums over the batches of an epoch.
+/// EpochSums over the batches of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sums {
+pub struct EpochSums {
     /// Samples seen.
     pub samples: usize,
     /// Total loss.
@@ -123,7 +123,7 @@ impl RunProgress {
     }
 }
 
-impl Sums {
+impl EpochSums {
     /// Adds a batch.
     pub fn add(&mut self, loss: &BatchLoss) {
         self.samples += loss.samples;
@@ -164,8 +164,8 @@ pub fn sizes(labels: &[u32], clusters: usize) -> Vec<usize> {
     sizes
 }
 
-/// How much company changes: 1 minus the share of partners, old and new, that a sample had both before and now, on average. A sample
-/// that was and is alone keeps its company.
+/// How much clusters change: 1 minus the share of cluster partners, old and new, that a sample had both before and now, on average. A
+/// sample that was and is alone counts as unchanged.
 pub fn churn(before: &[u32], now: &[u32]) -> f64 {
     let count = |labels: &[u32]| sizes(labels, labels.iter().max().map_or(0, |m| *m as usize + 1));
     let (old_sizes, new_sizes) = (count(before), count(now));
@@ -347,7 +347,7 @@ mod tests {
     use crate::method;
 
     #[test]
-    fn churn_counts_changed_company() {
+    fn churn_counts_changed_partners() {
         // {0, 1}, {2, 3, 4}: renaming clusters changes nothing.
         assert_eq!(churn(&[0, 0, 1, 1, 1], &[7, 7, 3, 3, 3]), 0.0);
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} is not {b}");

@@ -26,7 +26,8 @@ fn check_case() -> (Matrix, Matrix, Positives) {
 #[test]
 fn bank_loss_check_values() {
     let (v, bank, positives) = check_case();
-    for (form, expected) in [(Form::Logsum, 0.0051585082), (Form::Sumlog, 1.7170376791), (Form::Meanlog, 0.5757419859)]
+    for (form, expected) in
+        [(LossForm::Logsum, 0.0051585082), (LossForm::Sumlog, 1.7170376791), (LossForm::Meanlog, 0.5757419859)]
     {
         let loss = bank_loss(&v, &[0, 1], &bank, &positives, 0.1, form);
         close(loss.each.iter().sum::<f64>() / 2.0, expected, 2e-6);
@@ -34,7 +35,14 @@ fn bank_loss_check_values() {
 }
 
 /// Eq. 3 to 6 in the plainest words.
-fn slow_bank_loss(v: &Matrix, samples: &[usize], bank: &Matrix, positives: &Positives, tau: f64, form: Form) -> f64 {
+fn slow_bank_loss(
+    v: &Matrix,
+    samples: &[usize],
+    bank: &Matrix,
+    positives: &Positives,
+    tau: f64,
+    form: LossForm,
+) -> f64 {
     let mut total = 0.0;
     for (r, &i) in samples.iter().enumerate() {
         let logit = |j: usize| -> f64 {
@@ -44,9 +52,9 @@ fn slow_bank_loss(v: &Matrix, samples: &[usize], bank: &Matrix, positives: &Posi
         let p = |j: usize| logit(j).exp() / all;
         let set: Vec<usize> = positives.of(i).map_or(vec![i], |s| s.iter().map(|j| *j as usize).collect());
         total += match form {
-            Form::Logsum => -set.iter().map(|j| p(*j)).sum::<f64>().ln(),
-            Form::Sumlog => -set.iter().map(|j| p(*j).ln()).sum::<f64>(),
-            Form::Meanlog => -set.iter().map(|j| p(*j).ln()).sum::<f64>() / set.len() as f64,
+            LossForm::Logsum => -set.iter().map(|j| p(*j)).sum::<f64>().ln(),
+            LossForm::Sumlog => -set.iter().map(|j| p(*j).ln()).sum::<f64>(),
+            LossForm::Meanlog => -set.iter().map(|j| p(*j).ln()).sum::<f64>() / set.len() as f64,
         };
     }
     total / samples.len() as f64
@@ -59,7 +67,7 @@ fn bank_loss_matches_its_slow_twin_and_finite_differences() {
     let v = random(4, 8, 2);
     let samples = [3, 2100, 17, 9];
     let positives = Positives::from_sets(2500, [vec![3, 5, 1200, 2400], vec![17, 18]]);
-    for form in [Form::Logsum, Form::Sumlog, Form::Meanlog] {
+    for form in [LossForm::Logsum, LossForm::Sumlog, LossForm::Meanlog] {
         let slow = |v: &Matrix| slow_bank_loss(v, &samples, &bank, &positives, 0.1, form);
         let fast = bank_loss(&v, &samples, &bank, &positives, 0.1, form);
         close(fast.each.iter().sum::<f64>() / 4.0, slow(&v), 1e-5);
