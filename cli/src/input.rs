@@ -10,7 +10,8 @@ use pcp::run::RunFolder;
 use pcp_core::cancel::Cancel;
 use pcp_core::curate::{Metric, Step};
 use pcp_core::error::{Error, Kind, Result};
-use pcp_core::io::atomic::{csv_field, write_whole};
+use pcp_core::io::atomic::write_atomic;
+use pcp_core::io::csv;
 use pcp_core::io::matrix::{self, Unusable};
 use pcp_core::matrix::Matrix;
 use std::io::Write;
@@ -191,7 +192,7 @@ impl Input {
 
     /// `row,file` of row `i`, for CSV files.
     pub fn row_and_file(&self, i: usize) -> String {
-        format!("{},{}", self.rows[i], csv_field(self.name(i)))
+        format!("{},{}", self.rows[i], csv::field(self.name(i)))
     }
 
     /// The images of the rows: below `folder`, or those of the run; `None` when none of them is at hand.
@@ -230,7 +231,7 @@ impl Input {
         if self.unusable.is_empty() {
             return Ok(());
         }
-        write_whole(&out.join("unusable.csv"), |w| {
+        write_atomic(&out.join("unusable.csv"), |w| {
             writeln!(w, "row,reason")?;
             self.unusable.iter().try_for_each(|u| writeln!(w, "{},{}", u.row, u.reason))
         })

@@ -12,7 +12,7 @@ use pcp_core::curate::labels::{self, Company, Verdict};
 use pcp_core::curate::reading::Reading;
 use pcp_core::curate::{Fit, Metric, past, suspects};
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{free, make_whole};
+use pcp_core::io::atomic::{make_folder_atomic, require_empty};
 use pcp_core::io::matrix::{Unusable, without};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Purified, Rules, Votes, purify};
@@ -132,7 +132,7 @@ struct Clustered {
 
 pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     super::use_threads(args.common.threads)?;
-    free(&args.out)?;
+    require_empty(&args.out)?;
     check(args)?;
     let quiet = args.common.json;
     let Read { input, older, assignments, labels, run } = read(args)?;
@@ -174,7 +174,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
         Ok(found)
     })?;
     output::count(&mut summary, &found);
-    make_whole(&args.out, |out| {
+    make_folder_atomic(&args.out, |out| {
         output::write(out, &input, &found, gallery.as_ref(), args.making.no_sheet, &mut summary)
     })?;
     if args.common.json { super::print_json(&summary) } else { super::print(output::show(&summary).trim_end()) }

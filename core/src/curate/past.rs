@@ -5,7 +5,7 @@
 
 use super::{Step, selected, start};
 use crate::error::{Error, Result, listed};
-use crate::io::atomic::CsvReader;
+use crate::io::csv;
 use crate::kmeans::{KMeans, assign, kmeans};
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
@@ -62,7 +62,7 @@ pub fn columns(path: &Path, wanted: &str) -> Result<(Vec<String>, Vec<String>)> 
         let hint = format!("give a CSV file with {both}{wanted} alone and a line per row");
         Error::data(format!("{}: {what}", path.display()), hint)
     };
-    let mut reader = CsvReader::open(path)?;
+    let mut reader = csv::Reader::open(path)?;
     let Some(heading) = reader.next()? else { return Err(wrong("it is empty".into())) };
     let titles: Vec<String> = (0..heading.len()).map(|i| heading.get(i).trim().to_lowercase()).collect();
     let find = |name: &str| titles.iter().position(|t| t == name);

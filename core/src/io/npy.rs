@@ -8,7 +8,7 @@ pub use matrix::{read_matrix, read_numbers};
 pub use rows::NpyRows;
 
 use crate::error::{Error, Result};
-use crate::io::atomic::{read_bytes, write_whole};
+use crate::io::atomic::{read_bytes, write_atomic};
 use npyz::{AutoSerialize, Deserialize, WriterBuilder};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -23,7 +23,7 @@ fn put<T: AutoSerialize + Copy>(out: impl Write, shape: &[u64], values: &[T]) ->
 /// Writes one array to `path`.
 pub fn write_npy<T: AutoSerialize + Copy>(path: &Path, shape: &[usize], values: &[T]) -> Result<()> {
     let shape: Vec<u64> = shape.iter().map(|n| *n as u64).collect();
-    write_whole(path, |w| put(w, &shape, values))
+    write_atomic(path, |w| put(w, &shape, values))
 }
 
 /// A `.npz` archive of vectors being written.
@@ -49,7 +49,7 @@ impl<W: Write + Seek> Npz<W> {
 
 /// Writes a compressed archive to `path`.
 pub fn write_npz(path: &Path, fill: impl FnOnce(&mut Npz<io::Cursor<Vec<u8>>>) -> io::Result<()>) -> Result<()> {
-    write_whole(path, |w| {
+    write_atomic(path, |w| {
         let mut npz = Npz(ZipWriter::new(io::Cursor::new(Vec::new())));
         fill(&mut npz)?;
         w.write_all(npz.0.finish().map_err(io::Error::other)?.get_ref())

@@ -6,7 +6,7 @@
 
 use super::NamedMatrix;
 use crate::error::{Error, Result, listed};
-use crate::io::atomic::{CsvReader, Record};
+use crate::io::csv::{self, Record};
 use crate::matrix::Matrix;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<NamedMatrix> {
             format!("give one line per image: numbers separated by commas, and at most one column of names ({names})");
         Error::data(message, hint)
     };
-    let mut reader = CsvReader::open(path)?;
+    let mut reader = csv::Reader::open(path)?;
     let (mut names, mut values) = (Vec::new(), Vec::new());
     // The column of names, and how many columns there are with those that hold numbers.
     let (mut name_column, mut columns): (Option<usize>, Option<(usize, Vec<usize>)>) = (None, None);
