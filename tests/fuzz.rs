@@ -14,7 +14,6 @@ use pcp::data::voc::Annotation;
 use pcp::data::{Load, Source, cifar, decode, fetch, idx, load};
 use pcp::method::{self, Plan};
 use pcp::model::Network;
-use pcp::schedule::Schedule;
 use pcp::train::State;
 use pcp_core::cancel::Cancel;
 use pcp_core::io::matrix;
@@ -300,7 +299,7 @@ fn checkpoints() {
     (config.network.width, config.network.embedding) = (1, 4);
     let dataset = Arc::new(load(&Load { limit: Some(5), ..Load::new(Source::Bundled) }, &|_, _| ()).unwrap());
     let network = Network::new(&config.network, 32).unwrap();
-    let plan = Plan { schedule: Schedule::new(&config, 5).unwrap(), config, dataset };
+    let plan = Plan { schedule: config.schedule(5).unwrap(), config, dataset };
     State::new(&network, network.init(0), method::of(plan.config.method.system), &plan).save(&network, &path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let most = 64 << 20;

@@ -8,13 +8,13 @@ use pcp::jobs::folders::{How, make};
 use pcp::jobs::pictures::Gallery;
 use pcp::report::{Collection, Limits, look_at, page};
 use pcp_core::cancel::Cancel;
-use pcp_core::curate::auto::{Tried, choose};
-use pcp_core::curate::{Fit, Metric};
+use pcp_core::cluster_count::{Tried, choose};
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder_atomic, require_empty, write_atomic, write_bytes};
 use pcp_core::io::csv;
 use pcp_core::io::npy::write_npy;
-use pcp_core::kmeans::Clusters;
+use pcp_core::kmeans::{Clusters, MultiStart};
+use pcp_core::matrix::Metric;
 use pcp_core::purify::Grouping;
 use pcp_core::purify::Status;
 use serde::Serialize;
@@ -69,7 +69,7 @@ struct Summary {
     unusable: usize,
     dim: usize,
     #[serde(flatten)]
-    fit: Fit,
+    fit: MultiStart,
     chosen_by: &'static str,
     silhouette: Option<f64>,
     /// Sum of the squared distances to the centroids.
@@ -108,8 +108,13 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
             ));
         }
     };
-    let mut fit =
-        Fit { k: 0, metric, iterations: args.making.iterations, starts: args.making.starts, seed: args.common.seed };
+    let mut fit = MultiStart {
+        k: 0,
+        metric,
+        iterations: args.making.iterations,
+        starts: args.making.starts,
+        seed: args.common.seed,
+    };
     let tried = match asked {
         Some(_) => None,
         None => {
@@ -171,7 +176,13 @@ fn sizes(found: &Clusters) -> Vec<usize> {
     sizes
 }
 
-fn summarise(input: &Input, found: &Clusters, fit: Fit, tried: Option<&(usize, Vec<Tried>)>, args: &Args) -> Summary {
+fn summarise(
+    input: &Input,
+    found: &Clusters,
+    fit: MultiStart,
+    tried: Option<&(usize, Vec<Tried>)>,
+    args: &Args,
+) -> Summary {
     let mut sizes = sizes(found);
     sizes.sort_unstable();
     let filled = &sizes[sizes.partition_point(|s| *s == 0)..];

@@ -10,13 +10,12 @@ use pcp::embed::{Model, Pictures, features_of};
 use pcp::evaluate::linear::Layer;
 use pcp::run::{FileRow, RunFolder};
 use pcp_core::cancel::Cancel;
-use pcp_core::curate::Metric;
-use pcp_core::curate::centres::Centres;
-use pcp_core::curate::duplicates::{Group, groups};
+use pcp_core::centres::Centres;
+use pcp_core::duplicates::{Group, groups};
 use pcp_core::error::{Error, Result, nearest as nearest_word};
 use pcp_core::io::atomic::{make_parent, require_absent, write_bytes};
 use pcp_core::io::csv;
-use pcp_core::matrix::Matrix;
+use pcp_core::matrix::{Matrix, Metric};
 use pcp_core::neighbours::nearest;
 use pcp_core::purify::Grouping;
 use serde::Serialize;
@@ -177,7 +176,7 @@ pub fn assign(args: &Assign, stop: &Cancel) -> Result<()> {
     }
     let tau = config.objective.tau;
     let places = stop.run(move || centres.places(&rows, tau))?;
-    let assigned = |(row, place): (&pcp::embed::Row, &pcp_core::curate::centres::Place)| Assigned {
+    let assigned = |(row, place): (&pcp::embed::Row, &pcp_core::centres::Place)| Assigned {
         file: row.file.clone(),
         cluster: place.cluster,
         distance: place.distance,

@@ -9,7 +9,6 @@ use pcp::data::{self, Source};
 use pcp::model::Network;
 use pcp::observe::{Observer, Silent};
 use pcp::run::{About, RunFolder, RunResult, refuse_changes};
-use pcp::schedule::Schedule;
 use pcp::train::{Setup, State, forecast, setup, told, train};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
@@ -282,7 +281,7 @@ fn dry_run(args: &Args, stop: &Cancel) -> Result<()> {
     let run = RunFolder::create(&place, false)?;
     let outcome = (|| {
         let about = About { presets: args.preset.clone(), ..About::default() };
-        let schedule = Schedule::new(&config, dataset.train.images.len())?;
+        let schedule = config.schedule(dataset.train.images.len())?;
         let progress = Progress::new(args.quiet || args.json, &schedule, dataset.train.images.len(), &run, stop);
         let setup = Setup::new(config, dataset, run, about, stop.clone(), Arc::new(Silent(stop.clone())))?;
         plan(&setup, &progress);
@@ -390,7 +389,7 @@ fn prepare(
     about: About,
     stop: &Cancel,
 ) -> Result<(Setup, Arc<Progress>)> {
-    let schedule = Schedule::new(&config, dataset.train.images.len())?;
+    let schedule = config.schedule(dataset.train.images.len())?;
     let progress = Arc::new(Progress::new(args.quiet, &schedule, dataset.train.images.len(), &run, stop));
     let observer: Arc<dyn Observer> = progress.clone();
     let setup = Setup::new(config, dataset, run, about, stop.clone(), observer)?;

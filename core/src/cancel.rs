@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+/// Told how far long work is, as (steps done, steps in all); its error ends the work.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize) -> Result<()>;
+
 /// A flag that asks everything to stop. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);

@@ -4,4 +4,5 @@ pub mod atomic;
 pub mod csv;
 pub mod matrix;
 pub mod npy;
+pub mod table;
 pub mod tensors;

@@ -4,6 +4,7 @@
 //! `config.toml` is the result with every `"auto"` replaced by what it stood for.
 
 mod layers;
+mod schedule;
 mod settings;
 mod systems;
 

@@ -6,11 +6,10 @@ use crate::input::{Input, written};
 use crate::table;
 use pcp::jobs::pictures::Gallery;
 use pcp::report::{Collection, Limits, Suspect, look_at, page};
-use pcp_core::curate::centres::trusted;
-use pcp_core::curate::labels::complete;
 use pcp_core::error::Result;
 use pcp_core::io::atomic::{write_atomic, write_bytes};
 use pcp_core::io::csv;
+use pcp_core::labels::complete;
 use pcp_core::purify::Grouping;
 use pcp_core::purify::Status;
 use std::io::Write;
@@ -77,7 +76,7 @@ fn write_tables(out: &Path, input: &Input, found: &Outcome) -> Result<()> {
     })?;
     write_atomic(&out.join("clean.csv"), |w| {
         writeln!(w, "row,file,cluster,distance,vote")?;
-        for i in rows.filter(|i| trusted(p.status[*i])) {
+        for i in rows.filter(|i| p.status[*i].belongs()) {
             let (cluster, distance) = (found.assignment[i], p.distance[i]);
             writeln!(w, "{},{cluster},{distance},{}", input.row_and_file(i), shown(p.vote[i]))?;
         }

@@ -12,7 +12,7 @@ fn plan(system: &str, limit: usize, changes: &[&str]) -> Plan {
     let mut layers = vec![preset("bundled").unwrap(), preset(system).unwrap()];
     layers.extend(changes.iter().map(|c| crate::config::Layer::assignment(c).unwrap()));
     let config = Config::from_layers(&layers).unwrap();
-    Plan { schedule: Schedule::new(&config, dataset.train.images.len()).unwrap(), config, dataset }
+    Plan { schedule: config.schedule(dataset.train.images.len()).unwrap(), config, dataset }
 }
 
 fn network(plan: &Plan) -> Network {

@@ -14,12 +14,12 @@ use crate::method::{self, At, Method, Plan};
 use crate::model::{Network, Tap, Weights};
 use crate::observe::Observer;
 use crate::run::{About, RunFolder, Warning};
-use crate::schedule::{Schedule, probe_interval};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::{Array, Source, Tensors, read_arrays};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
+use pcp_core::schedule::probe_interval;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ pub fn load_request(config: &Config) -> Result<data::Load> {
 
 /// `config` with every `"auto"` replaced by what fits `dataset`.
 pub fn resolve(mut config: Config, dataset: &Dataset) -> Result<Config> {
-    let schedule = Schedule::new(&config, dataset.train.images.len())?;
+    let schedule = config.schedule(dataset.train.images.len())?;
     method::of(config.method.system).check(dataset)?;
     let side = image_side(&config);
     Network::new(&config.network, side)?;
@@ -138,7 +138,7 @@ impl Setup {
     ) -> Result<Setup> {
         let dataset = Arc::new(dataset);
         let size = image_side(&config);
-        let schedule = Schedule::new(&config, dataset.train.images.len())?;
+        let schedule = config.schedule(dataset.train.images.len())?;
         let network = Arc::new(Network::new(&config.network, size)?);
         let loader = Loader::new(dataset.clone(), augmenter(&config));
         let probe = Probe::new(dataset.clone(), loader.clone(), &config);

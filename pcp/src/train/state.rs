@@ -323,7 +323,6 @@ mod tests {
     use super::*;
     use crate::config::{self, Config, System};
     use crate::method;
-    use crate::schedule::Schedule;
 
     #[test]
     fn churn_counts_changed_company() {
@@ -346,7 +345,7 @@ mod tests {
         let load = crate::data::Load { limit: Some(5), ..crate::data::Load::new(crate::data::Source::Bundled) };
         let dataset = Arc::new(crate::data::load(&load, &|_, _| ()).unwrap());
         let config = Config::default();
-        let plan = Plan { schedule: Schedule::new(&config, 5).unwrap(), config, dataset };
+        let plan = Plan { schedule: config.schedule(5).unwrap(), config, dataset };
         let mut state = State::new(&network, network.init(0), method::of(System::Pcp), &plan);
         state.history.push(vec![0, 1, 1, 0, 2], 3);
         state.history.push(vec![1, 1, 1, 0, 2], 3);

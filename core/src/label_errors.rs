@@ -2,20 +2,17 @@
 //!
 //! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the company
 //! says their mean over all clusterings. It is asked twice: the second time every member counts by what was said of its own
-//! label, so that labels which are probably wrong say less about those of others. The [`Reading`] knows what clusters cannot:
+//! label, so that labels which are probably wrong say less about those of others. The [`RidgeProbe`] knows what clusters cannot:
 //! which directions of the features tell labels apart. `p(label | row)` is the mean of both. A row is suspected when another
 //! label has the greatest share, and the more, the less of its own label there is.
 
-use super::centres::trusted;
-use super::past::{aligned, columns};
-use super::reading::Reading;
-use crate::error::{Error, Result};
-use crate::labels::Labels;
+mod ridge;
+
+pub use ridge::RidgeProbe;
+
 use crate::matrix::Matrix;
 use crate::purify::{History, Purified, Rules, purify};
 use rayon::prelude::*;
-use std::collections::BTreeSet;
-use std::path::Path;
 
 /// Pseudo-members with labels by their shares in all rows, so that an empty company suggests nothing odd.
 const PRIOR: f64 = 0.5;
@@ -33,11 +30,11 @@ pub struct Verdict {
 }
 
 /// Clusterings with what purification trusts of them.
-pub struct Company<'a> {
+pub struct ClusterVote<'a> {
     clusterings: Vec<(&'a [u32], Vec<bool>)>,
 }
 
-impl<'a> Company<'a> {
+impl<'a> ClusterVote<'a> {
     /// The clusters `assignment`, purified, and the `past` ones, each purified by `rules` but for votes.
     pub fn new(
         features: &Matrix,
@@ -46,7 +43,7 @@ impl<'a> Company<'a> {
         past: &'a [Vec<u32>],
         rules: &Rules,
     ) -> Self {
-        let trusts = |p: &Purified| p.status.iter().map(|s| trusted(*s)).collect::<Vec<bool>>();
+        let trusts = |p: &Purified| p.status.iter().map(|s| s.belongs()).collect::<Vec<bool>>();
         let rules = Rules { votes: None, ..*rules };
         let mut clusterings = vec![(assignment, trusts(purified))];
         for labels in past {
@@ -54,11 +51,11 @@ impl<'a> Company<'a> {
             let purified = purify(features, labels, clusters, &rules, &History::default());
             clusterings.push((labels, trusts(&purified)));
         }
-        Company { clusterings }
+        ClusterVote { clusterings }
     }
 
     /// What the company of every row, and the `reading` if there is one, say of its label; nothing of rows without one.
-    pub fn verdicts(&self, of: &[Option<u32>], classes: usize, reading: Option<&Reading>) -> Vec<Option<Verdict>> {
+    pub fn verdicts(&self, of: &[Option<u32>], classes: usize, reading: Option<&RidgeProbe>) -> Vec<Option<Verdict>> {
         let equal = vec![1.0; of.len()];
         let first = self.shares(of, classes, &equal, None);
         let weights: Vec<f64> = first.iter().map(|found| found.map_or(0.0, |(_, own)| own)).collect();
@@ -75,7 +72,7 @@ impl<'a> Company<'a> {
         of: &[Option<u32>],
         classes: usize,
         weights: &[f64],
-        reading: Option<&Reading>,
+        reading: Option<&RidgeProbe>,
     ) -> Vec<Option<(u32, f64)>> {
         let mut prior = vec![0.0; classes];
         of.iter().flatten().for_each(|class| prior[*class as usize] += 1.0);
@@ -133,42 +130,16 @@ pub fn ranked(of: &[Option<u32>], verdicts: &[Option<Verdict>]) -> Vec<usize> {
     rows
 }
 
-/// The class of every row from texts; an empty text is no class.
-pub fn classes_of(texts: &[String]) -> (Vec<String>, Vec<Option<u32>>) {
-    let classes: BTreeSet<&String> = texts.iter().filter(|t| !t.is_empty()).collect();
-    let classes: Vec<String> = classes.into_iter().cloned().collect();
-    let of = texts.iter().map(|t| classes.binary_search(t).ok().map(|c| c as u32)).collect();
-    (classes, of)
-}
-
-/// Labels from a CSV file with a column `label`: by the names in its column `file`, when it has one and rows have names, else
-/// line by line.
-pub fn read(path: &Path, rows: usize, names: Option<&[String]>) -> Result<(Vec<String>, Vec<Option<u32>>)> {
-    let (files, labels) = columns(path, "label")?;
-    let found = classes_of(&aligned(path, &files, &labels, rows, names)?);
-    if found.0.len() < 2 {
-        let message = format!("{}: it has {} different labels", path.display(), found.0.len());
-        return Err(Error::data(message, "give at least two: with one there is nothing to confuse it with"));
-    }
-    Ok(found)
-}
-
-/// Labels of all rows, when every one has one.
-pub fn complete(classes: &[String], of: &[Option<u32>]) -> Option<Labels> {
-    let of: Option<Vec<u32>> = of.iter().copied().collect();
-    Some(Labels { classes: classes.to_vec(), of: of? })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::tests::blobs;
     use super::*;
+    use crate::testing::blobs;
 
     const RULES: Rules = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
 
-    fn company<'a>(features: &Matrix, now: &'a [u32], past: &'a [Vec<u32>]) -> Company<'a> {
+    fn company<'a>(features: &Matrix, now: &'a [u32], past: &'a [Vec<u32>]) -> ClusterVote<'a> {
         let purified = purify(features, now, 2, &RULES, &History::default());
-        Company::new(features, now, &purified, past, &RULES)
+        ClusterVote::new(features, now, &purified, past, &RULES)
     }
 
     /// One cluster of four: labels a, a, a, b; half a pseudo-member, 3/4 a and 1/4 b. First, rows 0 to 2 have
@@ -209,7 +180,7 @@ mod tests {
         suspects.sort_unstable();
         assert_eq!(suspects, [4, 11, 33]);
         // With a reading beside it the same are found, and the doubt is the mean of both.
-        let reading = Reading::fit(&features, &of, 2).unwrap();
+        let reading = RidgeProbe::fit(&features, &of, 2).unwrap();
         let both = company(&features, &now, &[]).verdicts(&of, 2, Some(&reading));
         let mut suspects = ranked(&of, &both);
         suspects.sort_unstable();
@@ -218,21 +189,5 @@ mod tests {
         let mean = (found[11].unwrap().doubt + read) / 2.0;
         assert!((both[11].unwrap().doubt - mean).abs() < 1e-6);
         assert!(company(&features, &now, &[]).verdicts(&[None; 60], 2, None).iter().all(Option::is_none));
-    }
-
-    #[test]
-    fn labels_come_by_name_or_by_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("labels.csv");
-        std::fs::write(&path, "file,label\nb,dog\na,cat\nc,\n").unwrap();
-        let names = ["a", "b", "c"].map(String::from);
-        let (classes, of) = read(&path, 3, Some(&names)).unwrap();
-        assert_eq!((classes, of), (vec!["cat".to_string(), "dog".into()], vec![Some(0), Some(1), None]));
-        let (classes, of) = read(&path, 3, None).unwrap();
-        assert_eq!(of, [Some(1), Some(0), None]);
-        assert_eq!(complete(&classes, &of), None);
-        assert_eq!(complete(&classes, &of[..2]).unwrap().of, [1, 0]);
-        std::fs::write(&path, "label\ncat\ncat\n").unwrap();
-        assert!(read(&path, 2, None).unwrap_err().message.contains("1 different labels"));
     }
 }
