@@ -70,7 +70,7 @@ fn broken(panic: &dyn std::any::Any) -> Error {
     let message = format!("an internal check failed: {}", text.unwrap_or("no message"));
     Error::training(
         message,
-        "please report this with the command and the run's config.toml; --resume goes on from the last checkpoint",
+        "please report this with the command and the run's config.toml; `resume` goes on from the last checkpoint",
     )
 }
 

@@ -47,7 +47,7 @@ pub fn choose(features: &Matrix, fit: &MultiStart, step: Progress) -> Result<(us
     if numbers.is_empty() {
         return Err(Error::data(
             format!("{} rows are too few to find out how many clusters they are", features.rows),
-            "give a number: --k 1",
+            "give a number: `k` 1",
         ));
     }
     let ids: Vec<u64> = (0..features.rows as u64).collect();
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn too_few_rows_and_rows_that_are_all_the_same() {
         let e = choose(&Matrix::new(1, vec![1.0, 2.0]), &FIT, &mut |_, _| Ok(())).unwrap_err();
-        assert!(e.hint.contains("--k 1"), "{e:?}");
+        assert!(e.hint.contains("`k` 1"), "{e:?}");
         let same = Matrix::new(1, vec![1.0; 50]);
         assert_eq!(choose(&same, &FIT, &mut |_, _| Ok(())).unwrap().0, 2);
     }

@@ -142,7 +142,7 @@ fn check(features: &Matrix, &KMeans { k, start, ids, .. }: &KMeans) -> Result<()
     if !bounded(features) {
         return Err(Error::training(
             "some features are not numbers, or beyond all bounds: they cannot be clustered",
-            "start anew with a lower learning rate (--set train.lr=...) or a higher temperature (--set objective.tau=...)",
+            "start anew with a lower learning rate (`train.lr`) or a higher temperature (`objective.tau`)",
         ));
     }
     if let Some(ids) = ids.filter(|ids| ids.len() != features.rows) {

@@ -1,8 +1,8 @@
-//! Labels that are probably wrong: those that two witnesses contradict, the company of a row and a linear reading.
+//! Labels that are probably wrong: those with which a vote within clusters and a ridge classifier disagree.
 //!
-//! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the company
-//! says their mean over all clusterings. It is asked twice: the second time every member counts by what was said of its own
-//! label, so that labels which are probably wrong say less about those of others. The [`RidgeProbe`] knows what clusters cannot:
+//! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the [`ClusterVote`]
+//! is their mean over all clusterings. It is taken twice: the second time every member counts by the share its own label had,
+//! so that labels which are probably wrong say less about those of others. The [`RidgeProbe`] knows what clusters cannot:
 //! which directions of the features tell labels apart. `p(label | row)` is the mean of both. A row is suspected when another
 //! label has the greatest share, and the more, the less of its own label there is.
 
@@ -14,13 +14,13 @@ use crate::matrix::Matrix;
 use crate::purify::{History, Purified, Rules, purify};
 use rayon::prelude::*;
 
-/// Pseudo-members with labels by their shares in all rows, so that an empty company suggests nothing odd.
+/// Pseudo-members with labels by their shares in all rows, so that a cluster without others suggests nothing odd.
 const PRIOR: f64 = 0.5;
 
 /// Rows that are judged at once.
 const BLOCK: usize = 256;
 
-/// A label, held against what the witnesses say.
+/// What the cluster vote and the ridge classifier say about a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// The label with the greatest share; the row's own where no other has more.
@@ -54,25 +54,25 @@ impl<'a> ClusterVote<'a> {
         ClusterVote { clusterings }
     }
 
-    /// What the company of every row, and the `reading` if there is one, say of its label; nothing of rows without one.
-    pub fn verdicts(&self, of: &[Option<u32>], classes: usize, reading: Option<&RidgeProbe>) -> Vec<Option<Verdict>> {
+    /// What the clusters of every row, and the `probe` if there is one, say of its label; nothing of rows without one.
+    pub fn verdicts(&self, of: &[Option<u32>], classes: usize, probe: Option<&RidgeProbe>) -> Vec<Option<Verdict>> {
         let equal = vec![1.0; of.len()];
         let first = self.shares(of, classes, &equal, None);
         let weights: Vec<f64> = first.iter().map(|found| found.map_or(0.0, |(_, own)| own)).collect();
         let verdict = |found: Option<(u32, f64)>| {
             found.map(|(suggested, own)| Verdict { suggested, doubt: (1.0 - own).clamp(0.0, 1.0) as f32 })
         };
-        self.shares(of, classes, &weights, reading).into_iter().map(verdict).collect()
+        self.shares(of, classes, &weights, probe).into_iter().map(verdict).collect()
     }
 
     /// For every row with a label, the label with the greatest share and the share of its own, when members count by their
-    /// `weights`; the mean of the company's and the `reading`'s shares, if there is one.
+    /// `weights`; the mean of the clusters' and the `probe`'s shares, if there is one.
     fn shares(
         &self,
         of: &[Option<u32>],
         classes: usize,
         weights: &[f64],
-        reading: Option<&RidgeProbe>,
+        probe: Option<&RidgeProbe>,
     ) -> Vec<Option<(u32, f64)>> {
         let mut prior = vec![0.0; classes];
         of.iter().flatten().for_each(|class| prior[*class as usize] += 1.0);
@@ -95,12 +95,12 @@ impl<'a> ClusterVote<'a> {
             let own = of[row]? as usize;
             let mut shares = vec![0.0; classes];
             for ((labels, trusts), sums) in self.clusterings.iter().zip(&sums) {
-                let company = &sums[labels[row] as usize * classes..][..classes];
+                let vote = &sums[labels[row] as usize * classes..][..classes];
                 let itself = if trusts[row] { weights[row] } else { 0.0 };
                 // Rounding may leave a hair less than nothing.
-                let members = (company.iter().sum::<f64>() - itself).max(0.0);
+                let members = (vote.iter().sum::<f64>() - itself).max(0.0);
                 for (class, share) in shares.iter_mut().enumerate() {
-                    let others = (company[class] - if class == own { itself } else { 0.0 }).max(0.0);
+                    let others = (vote[class] - if class == own { itself } else { 0.0 }).max(0.0);
                     *share += (others + prior[class]) / (members + PRIOR);
                 }
             }
@@ -113,7 +113,7 @@ impl<'a> ClusterVote<'a> {
         };
         let block = |start: usize| {
             let rows = start..(start + BLOCK).min(of.len());
-            let read = reading.map(|reading| reading.shares(rows.clone(), of));
+            let read = probe.map(|probe| probe.shares(rows.clone(), of));
             let said = |row: usize| read.as_ref().map(|read| &read[(row - start) * classes..][..classes]);
             rows.map(|row| one(row, said(row))).collect::<Vec<_>>()
         };
@@ -137,7 +137,7 @@ mod tests {
 
     const RULES: Rules = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
 
-    fn company<'a>(features: &Matrix, now: &'a [u32], past: &'a [Vec<u32>]) -> ClusterVote<'a> {
+    fn vote<'a>(features: &Matrix, now: &'a [u32], past: &'a [Vec<u32>]) -> ClusterVote<'a> {
         let purified = purify(features, now, 2, &RULES, &History::default());
         ClusterVote::new(features, now, &purified, past, &RULES)
     }
@@ -154,14 +154,14 @@ mod tests {
             let v = v.unwrap();
             assert!(v.suggested == suggested && (v.doubt - doubt).abs() < 1e-6, "{v:?} is not {doubt}");
         };
-        let found = company(&features, &now, &[]).verdicts(&of, 2, None);
+        let found = vote(&features, &now, &[]).verdicts(&of, 2, None);
         close(found[3], 0, 1.0 - 7.0 / 142.0);
         close(found[0], 0, 1.0 - 97.0 / 106.0);
         assert_eq!(ranked(&of, &found), [3]);
         // Beside a clustering in which row 3 is alone: first p(a) = (19/28 + 19/20) / 2 = 57/70, then
         // p(b) = ((1/8) / (171/70 + 1/2) + 1/4) / 2.
         let past = [vec![0, 0, 0, 1]];
-        let found = company(&features, &now, &past).verdicts(&of, 2, None);
+        let found = vote(&features, &now, &past).verdicts(&of, 2, None);
         close(found[3], 0, 1.0 - (0.125 / (171.0 / 70.0 + 0.5) + 0.25) / 2.0);
     }
 
@@ -174,20 +174,20 @@ mod tests {
             of[row] = of[row].map(|c| 1 - c);
         }
         of[20] = None;
-        let found = company(&features, &now, &[]).verdicts(&of, 2, None);
+        let found = vote(&features, &now, &[]).verdicts(&of, 2, None);
         assert_eq!(found[20], None);
         let mut suspects = ranked(&of, &found);
         suspects.sort_unstable();
         assert_eq!(suspects, [4, 11, 33]);
-        // With a reading beside it the same are found, and the doubt is the mean of both.
-        let reading = RidgeProbe::fit(&features, &of, 2).unwrap();
-        let both = company(&features, &now, &[]).verdicts(&of, 2, Some(&reading));
+        // With a probe beside it the same are found, and the doubt is the mean of both.
+        let probe = RidgeProbe::fit(&features, &of, 2).unwrap();
+        let both = vote(&features, &now, &[]).verdicts(&of, 2, Some(&probe));
         let mut suspects = ranked(&of, &both);
         suspects.sort_unstable();
         assert_eq!(suspects, [4, 11, 33]);
-        let read = 1.0 - reading.shares(11..12, &of)[of[11].unwrap() as usize];
+        let read = 1.0 - probe.shares(11..12, &of)[of[11].unwrap() as usize];
         let mean = (found[11].unwrap().doubt + read) / 2.0;
         assert!((both[11].unwrap().doubt - mean).abs() < 1e-6);
-        assert!(company(&features, &now, &[]).verdicts(&[None; 60], 2, None).iter().all(Option::is_none));
+        assert!(vote(&features, &now, &[]).verdicts(&[None; 60], 2, None).iter().all(Option::is_none));
     }
 }

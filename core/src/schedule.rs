@@ -92,7 +92,7 @@ impl Schedule {
         if floor > samples || floor == 0 {
             return Err(Error::usage(
                 format!("clusters.floor is {floor}, but there are {samples} training images"),
-                format!("set clusters.floor to a number from 1 to {samples}, or to auto"),
+                format!("give `clusters.floor` a number from 1 to {samples}, or auto"),
             ));
         }
         // Paper: n = 15 for T = 200; it shortens with the run.

@@ -67,7 +67,7 @@ pub fn require_empty(out: &Path) -> Result<()> {
     if out.file_name().is_none() {
         return Err(Error::usage(
             format!("'{}' is no name for a new folder", out.display()),
-            "give --out the name of a folder to make",
+            "give `out` the name of a folder to make",
         ));
     }
     let taken = match fs::read_dir(out) {
@@ -80,7 +80,7 @@ pub fn require_empty(out: &Path) -> Result<()> {
     match taken {
         true => Err(Error::usage(
             format!("{} is there already", out.display()),
-            "give --out a folder that is new or empty, or remove this one first",
+            "give `out` a folder that is new or empty, or remove this one first",
         )),
         false => Ok(()),
     }
@@ -91,7 +91,7 @@ pub fn require_absent(out: &Path) -> Result<()> {
     if out.file_name().is_none() || out.symlink_metadata().is_ok() {
         return Err(Error::usage(
             format!("{} is there already", out.display()),
-            "give --out the name of a new file, or remove this one first",
+            "give `out` the name of a new file, or remove this one first",
         ));
     }
     Ok(())

@@ -71,7 +71,7 @@ pub fn refuse(what: &str, unusable: &[Unusable]) -> Result<()> {
     let more = if unusable.len() > NAMED { ", and so on" } else { "" };
     Err(Error::data(
         format!("{what}: {} rows cannot be used: {named}{more}", unusable.len()),
-        "mend them, or leave them out with --skip-bad-rows; zero rows have a place with --metric euclidean",
+        "mend them, or leave them out with `skip_bad_rows`; zero rows have a place with `metric` euclidean",
     ))
 }
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(found(false), [1, 2, 4]);
         let e = refuse("x.npy", &unusable(&features, true)).unwrap_err();
         assert!(e.message.contains("x.npy: 5 rows") && e.message.contains("row 3 (zero"), "{e:?}");
-        assert!(e.hint.contains("--skip-bad-rows"));
+        assert!(e.hint.contains("`skip_bad_rows`"));
         refuse("x.npy", &[]).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! A linear reading of labels from features: what all other rows teach about a row's label.
+//! A ridge classifier of labels, each row judged by the fit to all others.
 //!
 //! Ridge regression of one-hot labels, `W = (Z'Z + lambda I)^-1 Z'Y` with centred features Z and labels Y. Every row is read by
 //! the regression that has not seen it, which needs no second fit: with `h_i = z_i' (Z'Z + lambda I)^-1 z_i + 1/n`, leaving row
@@ -18,7 +18,7 @@ const BLOCK: usize = 256;
 /// Parts of the rows that are summed side by side; a fixed number, so that sums do not depend on threads.
 const PARTS: usize = 8;
 
-/// The regression.
+/// A ridge regression of one-hot labels that judges every row without having seen it.
 pub struct RidgeProbe<'a> {
     features: &'a Matrix,
     mean: Vec<f32>,
@@ -221,9 +221,9 @@ mod tests {
     fn blocks_and_parts_change_nothing() {
         let features = blobs(2, 700, 5, 0.5, 2);
         let of: Vec<Option<u32>> = (0..1400).map(|i| Some(i % 2)).collect();
-        let reading = RidgeProbe::fit(&features, &of, 2).unwrap();
-        let whole = reading.shares(0..1400, &of);
-        let some = reading.shares(500..501, &of);
+        let probe = RidgeProbe::fit(&features, &of, 2).unwrap();
+        let whole = probe.shares(0..1400, &of);
+        let some = probe.shares(500..501, &of);
         assert!((whole[1000] - some[0]).abs() < 1e-6 && (whole[1001] - some[1]).abs() < 1e-6);
     }
 
