@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 /// Residuals at most this share of the greatest eigenvalue are small enough: variances are then right to the square of it
 /// over their distance, which is below single precision.
-const TOLERANCE: f64 = 1e-6;
+const TOLERANCE: f64 = 1e-5;
 /// Directions beyond those asked for: they speed up the convergence of the last.
 const MORE: usize = 2;
 /// Directions in the basis before it is restarted from its best.
