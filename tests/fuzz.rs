@@ -346,8 +346,8 @@ fn embeddings_of_others() {
             std::fs::write(&path, bytes).unwrap();
             let read = matrix::read(&path);
             read.is_ok_and(|m| {
-                assert_eq!(m.features.values.len(), m.features.rows * m.features.dim);
-                assert!(m.names.is_none_or(|names| names.len() == m.features.rows));
+                assert_eq!(m.matrix.values.len(), m.matrix.rows * m.matrix.dim);
+                assert!(m.names.is_none_or(|names| names.len() == m.matrix.rows));
                 true
             })
         });

@@ -13,7 +13,7 @@ use pcp::model::{Batch, DropoutKey, Network, Optimizer, Tap};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::npy::read_matrix;
-use pcp_core::kmeans::{KMeans, kmeans};
+use pcp_core::kmeans::{KMeans, kmeans_with};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::nearest;
 use pcp_core::purify::Positives;
@@ -342,10 +342,9 @@ fn bench_kmeans(args: &Kmeans, stop: &Cancel) -> Result<()> {
     let (k, iters) = (start.as_ref().map_or(args.k, |s| s.rows), args.iters);
     let asked = stop.clone();
     let (seconds, found) = stop.run(move || {
-        let ids: Vec<u64> = (0..n as u64).collect();
-        let settings = KMeans { k, iterations: iters, spherical: false, start: start.as_ref() };
+        let settings = KMeans { iterations: iters, start: start.as_ref(), ..KMeans::new(k) };
         let started = Instant::now();
-        let found = kmeans(&features, &ids, &settings, 0, 0, 0, &mut |_| asked.check());
+        let found = kmeans_with(&features, &settings, &mut |_| asked.check());
         (started.elapsed().as_secs_f64(), found)
     })?;
     show(

@@ -8,12 +8,13 @@ use pcp::jobs::folders::{How, make};
 use pcp::jobs::pictures::Gallery;
 use pcp::report::{Collection, Limits, look_at, page};
 use pcp_core::cancel::Cancel;
-use pcp_core::curate::auto::{Tried, choose};
-use pcp_core::curate::{Fit, Metric};
+use pcp_core::cluster_count::{Tried, choose};
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{csv_field, free, make_whole, write_bytes, write_whole};
+use pcp_core::io::atomic::{make_folder_atomic, require_empty, write_atomic, write_bytes};
+use pcp_core::io::csv;
 use pcp_core::io::npy::write_npy;
-use pcp_core::kmeans::Clusters;
+use pcp_core::kmeans::{Clusters, MultiStart};
+use pcp_core::matrix::Metric;
 use pcp_core::purify::Grouping;
 use pcp_core::purify::Status;
 use serde::Serialize;
@@ -68,7 +69,7 @@ struct Summary {
     unusable: usize,
     dim: usize,
     #[serde(flatten)]
-    fit: Fit,
+    fit: MultiStart,
     chosen_by: &'static str,
     silhouette: Option<f64>,
     /// Sum of the squared distances to the centroids.
@@ -84,7 +85,7 @@ struct Summary {
 
 pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     super::use_threads(args.common.threads)?;
-    free(&args.out)?;
+    require_empty(&args.out)?;
     let asked = number_or_auto("--k", &args.k)?;
     args.making.check()?;
     if args.making.no_sheet && args.making.images.is_some() && args.folders.is_none() {
@@ -107,8 +108,13 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
             ));
         }
     };
-    let mut fit =
-        Fit { k: 0, metric, iterations: args.making.iterations, starts: args.making.starts, seed: args.common.seed };
+    let mut fit = MultiStart {
+        k: 0,
+        metric,
+        iterations: args.making.iterations,
+        starts: args.making.starts,
+        seed: args.common.seed,
+    };
     let tried = match asked {
         Some(_) => None,
         None => {
@@ -121,7 +127,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     let found = with_bar("clustering", quiet, stop, move |step| fit.run(&shared, step))?;
     let mut summary = summarise(&input, &found, fit, tried.as_ref(), args);
     let copied = bar("folders", quiet);
-    make_whole(&args.out, |out| {
+    make_folder_atomic(&args.out, |out| {
         write_tables(out, &input, &found)?;
         if let Some((chosen, tried)) = &tried {
             write_curve(out, *chosen, tried)?;
@@ -132,11 +138,11 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
             copied.set_length(paths.len() as u64);
             let told = |n| copied.set_position(n as u64);
             let made = make(&out.join("folders"), &found.assignment, paths, how, stop, &told)?;
-            write_whole(&out.join("folders.csv"), |w| {
+            write_atomic(&out.join("folders.csv"), |w| {
                 writeln!(w, "row,file,path")?;
                 made.iter().enumerate().try_for_each(|(i, path)| {
                     let path = Path::new("folders").join(path);
-                    writeln!(w, "{},{}", input.row_and_file(i), csv_field(&path.to_string_lossy()))
+                    writeln!(w, "{},{}", input.row_and_file(i), csv::field(&path.to_string_lossy()))
                 })
             })?;
         }
@@ -158,7 +164,7 @@ pub fn write_json(out: &Path, summary: &impl Serialize) -> Result<()> {
 
 /// Writes the numbers of clusters that were tried.
 pub fn write_curve(out: &Path, chosen: usize, tried: &[Tried]) -> Result<()> {
-    write_whole(&out.join("k.csv"), |w| {
+    write_atomic(&out.join("k.csv"), |w| {
         writeln!(w, "k,silhouette,mean_squared_distance,chosen")?;
         tried.iter().try_for_each(|t| writeln!(w, "{},{},{},{}", t.k, t.silhouette, t.inertia, u8::from(t.k == chosen)))
     })
@@ -170,7 +176,13 @@ fn sizes(found: &Clusters) -> Vec<usize> {
     sizes
 }
 
-fn summarise(input: &Input, found: &Clusters, fit: Fit, tried: Option<&(usize, Vec<Tried>)>, args: &Args) -> Summary {
+fn summarise(
+    input: &Input,
+    found: &Clusters,
+    fit: MultiStart,
+    tried: Option<&(usize, Vec<Tried>)>,
+    args: &Args,
+) -> Summary {
     let mut sizes = sizes(found);
     sizes.sort_unstable();
     let filled = &sizes[sizes.partition_point(|s| *s == 0)..];
@@ -193,7 +205,7 @@ fn summarise(input: &Input, found: &Clusters, fit: Fit, tried: Option<&(usize, V
 }
 
 fn write_tables(out: &Path, input: &Input, found: &Clusters) -> Result<()> {
-    write_whole(&out.join("clusters.csv"), |w| {
+    write_atomic(&out.join("clusters.csv"), |w| {
         writeln!(w, "row,file,cluster,distance")?;
         let rows = found.assignment.iter().zip(&found.distances).enumerate();
         rows.into_iter()
@@ -204,7 +216,7 @@ fn write_tables(out: &Path, input: &Input, found: &Clusters) -> Result<()> {
     for of in &mut members {
         of.sort_by(|a, b| found.distances[*a].total_cmp(&found.distances[*b]).then(a.cmp(b)));
     }
-    write_whole(&out.join("sizes.csv"), |w| {
+    write_atomic(&out.join("sizes.csv"), |w| {
         writeln!(w, "cluster,size,mean_distance,farthest")?;
         members.iter().enumerate().try_for_each(|(cluster, of)| {
             let sum: f64 = of.iter().map(|i| f64::from(found.distances[*i])).sum();
@@ -212,7 +224,7 @@ fn write_tables(out: &Path, input: &Input, found: &Clusters) -> Result<()> {
             writeln!(w, "{cluster},{},{},{farthest}", of.len(), (sum / of.len().max(1) as f64) as f32)
         })
     })?;
-    write_whole(&out.join("representatives.csv"), |w| {
+    write_atomic(&out.join("representatives.csv"), |w| {
         writeln!(w, "cluster,rank,row,file,distance")?;
         for (cluster, of) in members.iter().enumerate() {
             for (rank, i) in of.iter().take(REPRESENTATIVES).enumerate() {

@@ -8,7 +8,7 @@ use pcp::data::{self, Load, Source};
 use pcp::embed::{Format, Model, Pictures, bad_files_csv, files_csv, write};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{free_file, make_parent, read_bytes, write_bytes};
+use pcp_core::io::atomic::{make_parent, read_bytes, require_absent, write_bytes};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ struct Report {
 
 pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     super::use_threads(args.threads)?;
-    free_file(&args.out)?;
+    require_absent(&args.out)?;
     let ends_in_csv = args.out.extension().is_some_and(|e| e.eq_ignore_ascii_case("csv"));
     let format = match (args.format, ends_in_csv) {
         (Some(Kind::Csv), _) | (None, true) => Format::Csv,

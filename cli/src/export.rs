@@ -4,7 +4,7 @@ use clap::{Args as Arguments, ValueEnum};
 use pcp::model::export::Model;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{free_file, make_parent};
+use pcp_core::io::atomic::{make_parent, require_absent};
 use std::path::PathBuf;
 
 #[derive(Arguments)]
@@ -64,7 +64,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
         PathBuf::from(name.unwrap_or_default()).with_added_extension(ending)
     });
     for file in std::iter::once(&out).chain(&args.sample) {
-        free_file(file)?;
+        require_absent(file)?;
     }
     if args.sample.as_ref() == Some(&out) {
         return Err(Error::usage("--sample and --out are one file", "give them two names"));

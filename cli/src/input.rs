@@ -7,12 +7,12 @@ use pcp::config::Resolved;
 use pcp::data::Source;
 use pcp::jobs::pictures::Gallery;
 use pcp::run::RunFolder;
-use pcp_core::cancel::Cancel;
-use pcp_core::curate::{Metric, Step};
+use pcp_core::cancel::{Cancel, Progress};
 use pcp_core::error::{Error, Kind, Result};
-use pcp_core::io::atomic::{csv_field, write_whole};
+use pcp_core::io::atomic::write_atomic;
+use pcp_core::io::csv;
 use pcp_core::io::matrix::{self, Unusable};
-use pcp_core::matrix::Matrix;
+use pcp_core::matrix::{Matrix, Metric};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,7 +121,7 @@ impl Input {
                 let message = format!("{} has no embeddings yet", path.display());
                 return Err(Error::usage(message, format!("finish the run: pcp train --resume {}", path.display())));
             }
-            let features = matrix::read(&run.file("embeddings.npy"))?.features;
+            let features = matrix::read(&run.file("embeddings.npy"))?.matrix;
             let names: Vec<String> = run.read_files()?.into_iter().map(|f| f.file).collect();
             (features, Some((names, run.file("files.csv"), true)), Some((run, config)))
         } else {
@@ -132,7 +132,7 @@ impl Input {
                 None if own.is_some() => own,
                 None => beside(path).map(|file| Ok::<_, Error>((names_in(&file)?, file, false))).transpose()?,
             };
-            (matrix.features, given, None)
+            (matrix.matrix, given, None)
         };
         let names = match names {
             Some((names, _, _)) if names.len() == features.rows => Some(names),
@@ -173,7 +173,7 @@ impl Input {
         let out: Vec<usize> = bad.iter().map(|u| u.row).collect();
         let mut features = Arc::unwrap_or_clone(self.features);
         if !out.is_empty() {
-            features = matrix::without_rows(features, &out);
+            features = features.remove_rows(&out);
         }
         self.features = Arc::new(metric.prepared(features));
         self.rows = matrix::without(self.rows, &out);
@@ -191,7 +191,7 @@ impl Input {
 
     /// `row,file` of row `i`, for CSV files.
     pub fn row_and_file(&self, i: usize) -> String {
-        format!("{},{}", self.rows[i], csv_field(self.name(i)))
+        format!("{},{}", self.rows[i], csv::field(self.name(i)))
     }
 
     /// The images of the rows: below `folder`, or those of the run; `None` when none of them is at hand.
@@ -233,7 +233,7 @@ impl Input {
         if self.unusable.is_empty() {
             return Ok(());
         }
-        write_whole(&out.join("unusable.csv"), |w| {
+        write_atomic(&out.join("unusable.csv"), |w| {
             writeln!(w, "row,reason")?;
             self.unusable.iter().try_for_each(|u| writeln!(w, "{},{}", u.row, u.reason))
         })
@@ -242,7 +242,7 @@ impl Input {
 
 /// The names in the column `file` of a CSV file.
 fn names_in(path: &Path) -> Result<Vec<String>> {
-    Ok(pcp_core::curate::past::columns(path, "file")?.1)
+    Ok(pcp_core::io::table::columns(path, "file")?.1)
 }
 
 /// The file of names beside a matrix.
@@ -266,7 +266,7 @@ pub fn with_bar<T: Send + 'static>(
     what: &str,
     quiet: bool,
     stop: &Cancel,
-    work: impl FnOnce(Step) -> Result<T> + Send + 'static,
+    work: impl FnOnce(Progress) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let shown = bar(what, quiet);
     let mut step = stepper(&shown, stop);

@@ -5,17 +5,17 @@ mod output;
 use super::input::{Common, Input, Making, number_or_auto, with_bar};
 use clap::Args as ClapArgs;
 use pcp::run::RunFolder;
-use pcp::schedule::{PULL_BACK, greatest_vote};
 use pcp_core::cancel::Cancel;
-use pcp_core::curate::auto::{Tried, choose};
-use pcp_core::curate::labels::{self, Company, Verdict};
-use pcp_core::curate::reading::Reading;
-use pcp_core::curate::{Fit, Metric, past, suspects};
+use pcp_core::cluster_count::{Tried, choose};
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{free, make_whole};
+use pcp_core::io::atomic::{make_folder_atomic, require_empty};
 use pcp_core::io::matrix::{Unusable, without};
-use pcp_core::matrix::Matrix;
+use pcp_core::kmeans::MultiStart;
+use pcp_core::label_errors::{ClusterVote, RidgeProbe, Verdict};
+use pcp_core::matrix::{Matrix, Metric};
 use pcp_core::purify::{History, Purified, Rules, Votes, purify};
+use pcp_core::schedule::{PULL_BACK, greatest_vote};
+use pcp_core::{history, label_errors, labels, outliers};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -132,7 +132,7 @@ struct Clustered {
 
 pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     super::use_threads(args.common.threads)?;
-    free(&args.out)?;
+    require_empty(&args.out)?;
     check(args)?;
     let quiet = args.common.json;
     let Read { input, older, assignments, labels, run } = read(args)?;
@@ -174,7 +174,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
         Ok(found)
     })?;
     output::count(&mut summary, &found);
-    make_whole(&args.out, |out| {
+    make_folder_atomic(&args.out, |out| {
         output::write(out, &input, &found, gallery.as_ref(), args.making.no_sheet, &mut summary)
     })?;
     if args.common.json { super::print_json(&summary) } else { super::print(output::show(&summary).trim_end()) }
@@ -244,7 +244,7 @@ fn read(args: &Args) -> Result<Read> {
         older.push(other);
     }
     let past_files = args.past.iter().rev().take(args.votes);
-    let assignments: Vec<Vec<u32>> = past_files.map(|path| past::read(path, rows, names)).collect::<Result<_>>()?;
+    let assignments: Vec<Vec<u32>> = past_files.map(|path| history::read(path, rows, names)).collect::<Result<_>>()?;
     let labels = args.labels.as_deref().map(|path| labels::read(path, rows, names)).transpose()?;
     let run = input.run.as_ref().map(|(run, _)| run_clusters(run, rows, args.votes)).transpose()?;
     // A row that one matrix cannot use is left out of all.
@@ -296,7 +296,7 @@ fn cluster(
     let (quiet, rows) = (args.common.json, input.features.rows);
     let usual = (rows / 50).clamp(2, 1000).min(rows);
     let (mut fit, mut tried) = (
-        Fit {
+        MultiStart {
             k: usual,
             metric: args.common.metric.into(),
             iterations: args.making.iterations,
@@ -336,7 +336,7 @@ fn cluster(
         past_from = "the matrices before";
         // The paper's way: one start, one seed for every step.
         for (i, features) in older.into_iter().enumerate() {
-            let fit = Fit { starts: 1, seed: seed.wrapping_add(1 + i as u64), ..fit };
+            let fit = MultiStart { starts: 1, seed: seed.wrapping_add(1 + i as u64), ..fit };
             let found = with_bar("the past", quiet, stop, move |step| fit.run(&features, step))?;
             assignments.push(found.assignment);
         }
@@ -346,7 +346,7 @@ fn cluster(
         past_from = "repeated k-means";
         let features = input.features.clone();
         let k = clusters.min(rows);
-        assignments = with_bar("repeating", quiet, stop, move |step| past::repeated(&features, k, n, seed, step))?;
+        assignments = with_bar("repeating", quiet, stop, move |step| history::repeated(&features, k, n, seed, step))?;
     }
     Ok(Clustered { assignment, clusters, clusters_from, past: assignments, past_from, tried })
 }
@@ -394,14 +394,14 @@ fn judge(
     let Clustered { assignment, clusters, past, tried, .. } = clustered;
     let history = History::from_newest(past);
     let purified = purify(features, &assignment, clusters, rules, &history);
-    let doubts = suspects::doubts(features, &assignment, clusters, &purified, greatest);
-    let suspicious = suspects::ranked(&purified.status, &doubts);
+    let doubts = outliers::doubts(features, &assignment, clusters, &purified, greatest);
+    let suspicious = outliers::ranked(&purified.status, &doubts);
     let past: Vec<Vec<u32>> = history.iter().cloned().collect();
     let labelled = labels.map(|(classes, of)| {
-        let reading = Reading::fit(features, &of, classes.len());
-        let company = Company::new(features, &assignment, &purified, &past, rules);
-        let verdicts = company.verdicts(&of, classes.len(), reading.as_ref());
-        let ranked = labels::ranked(&of, &verdicts);
+        let probe = RidgeProbe::fit(features, &of, classes.len());
+        let vote = ClusterVote::new(features, &assignment, &purified, &past, rules);
+        let verdicts = vote.verdicts(&of, classes.len(), probe.as_ref());
+        let ranked = label_errors::ranked(&of, &verdicts);
         Labelled { classes, of, verdicts, ranked }
     });
     Outcome { assignment, purified, doubts, suspicious, labelled, tried }

@@ -429,7 +429,7 @@ mod tests {
                 let config = session.asked(job).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
                 let images = scale.images(job.data);
                 assert!(config.data.limit == 0 || config.data.limit.min(images) == images, "{}", job.title());
-                pcp::schedule::Schedule::new(&config, images).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
+                config.schedule(images).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
                 pcp::model::Network::new(&config.network, config.image_side()).unwrap();
                 assert_eq!(config.train.epochs, if scale == Scale::Tiny { 12 } else { 200 }, "{}", job.title());
             }

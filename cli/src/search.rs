@@ -10,12 +10,12 @@ use pcp::embed::{Model, Pictures, features_of};
 use pcp::evaluate::linear::Layer;
 use pcp::run::{FileRow, RunFolder};
 use pcp_core::cancel::Cancel;
-use pcp_core::curate::Metric;
-use pcp_core::curate::centres::Centres;
-use pcp_core::curate::duplicates::{Group, groups};
+use pcp_core::centres::Centres;
+use pcp_core::duplicates::{Group, groups};
 use pcp_core::error::{Error, Result, nearest as nearest_word};
-use pcp_core::io::atomic::{csv_field, free_file, make_parent, write_bytes};
-use pcp_core::matrix::Matrix;
+use pcp_core::io::atomic::{make_parent, require_absent, write_bytes};
+use pcp_core::io::csv;
+use pcp_core::matrix::{Matrix, Metric};
 use pcp_core::neighbours::nearest;
 use pcp_core::purify::Grouping;
 use serde::Serialize;
@@ -107,7 +107,7 @@ const SHOWN: usize = 50;
 impl Output {
     fn begin(&self) -> Result<()> {
         super::use_threads(self.threads)?;
-        self.out.as_deref().map_or(Ok(()), free_file)
+        self.out.as_deref().map_or(Ok(()), require_absent)
     }
 
     /// Prints `rows` as JSON, writes them as CSV, or shows the first of them.
@@ -176,7 +176,7 @@ pub fn assign(args: &Assign, stop: &Cancel) -> Result<()> {
     }
     let tau = config.objective.tau;
     let places = stop.run(move || centres.places(&rows, tau))?;
-    let assigned = |(row, place): (&pcp::embed::Row, &pcp_core::curate::centres::Place)| Assigned {
+    let assigned = |(row, place): (&pcp::embed::Row, &pcp_core::centres::Place)| Assigned {
         file: row.file.clone(),
         cluster: place.cluster,
         distance: place.distance,
@@ -185,7 +185,7 @@ pub fn assign(args: &Assign, stop: &Cancel) -> Result<()> {
     };
     let rows: Vec<Assigned> = found.rows.iter().zip(&places).map(assigned).collect();
     let line = |a: &Assigned| {
-        format!("{},{},{:.4},{:.4},{:.3}", csv_field(&a.file), a.cluster, a.distance, a.confidence, a.fit)
+        format!("{},{},{:.4},{:.4},{:.3}", csv::field(&a.file), a.cluster, a.distance, a.confidence, a.fit)
     };
     args.output.end("file,cluster,distance,confidence,fit", &rows, &line, "there are no images")
 }
@@ -244,8 +244,8 @@ pub fn neighbours(args: &Neighbours, stop: &Cancel) -> Result<()> {
     let pairs = found.index.iter().zip(&found.similarity).filter(|(i, _)| Some(**i as usize) != own);
     let rows: Vec<Near> = pairs.take(args.k).map(near).collect();
     let line = |n: &Near| {
-        let label = n.label.as_deref().map(csv_field).unwrap_or_default();
-        format!("{},{:.4},{},{},{label}", csv_field(&n.file), n.cosine, n.cluster, n.status)
+        let label = n.label.as_deref().map(csv::field).unwrap_or_default();
+        format!("{},{:.4},{},{},{label}", csv::field(&n.file), n.cosine, n.cluster, n.status)
     };
     args.output.end("file,cosine,cluster,status,label", &rows, &line, "the run has no other images")
 }
@@ -297,7 +297,7 @@ pub fn duplicates(args: &Duplicates, stop: &Cancel) -> Result<()> {
     };
     let members = found.iter().enumerate().flat_map(|(g, group)| group.members.iter().map(move |m| (g, m.0, m.1)));
     let rows: Vec<Twin> = members.map(twin).collect();
-    let line = |t: &Twin| format!("{},{},{},{:.4}", t.group, t.row, csv_field(&t.file), t.cosine);
+    let line = |t: &Twin| format!("{},{},{},{:.4}", t.group, t.row, csv::field(&t.file), t.cosine);
     let nothing = format!("no two images have a cosine of {threshold} or more");
     args.output.end("group,row,file,cosine", &rows, &line, &nothing)
 }

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+/// Told how far long work is, as (steps done, steps in all); its error ends the work.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize) -> Result<()>;
+
 /// A flag that asks everything to stop. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
@@ -67,7 +70,7 @@ fn broken(panic: &dyn std::any::Any) -> Error {
     let message = format!("an internal check failed: {}", text.unwrap_or("no message"));
     Error::training(
         message,
-        "please report this with the command and the run's config.toml; --resume goes on from the last checkpoint",
+        "please report this with the command and the run's config.toml; `resume` goes on from the last checkpoint",
     )
 }
 

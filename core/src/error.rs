@@ -1,7 +1,10 @@
-//! One error type: what went wrong, and what the user can do about it.
+//! One error type: what kind of thing went wrong, what it was, what to do about it, and the error behind it.
+//!
+//! Messages and hints name settings in backticks (`` `train.lr` ``, `` `skip_bad_rows` ``); the program shows them as flags.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -21,9 +24,8 @@ pub enum Kind {
     Stopped,
 }
 
-/// An error with its remedy. It is shown as one `error:` line and one `hint:` line.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
+/// An error with its remedy. The program shows it as one `error:` line and one `hint:` line.
+#[derive(Clone, Debug)]
 pub struct Error {
     /// What kind of error it is.
     pub kind: Kind,
@@ -31,11 +33,25 @@ pub struct Error {
     pub message: String,
     /// What to do about it.
     pub hint: String,
+    /// The error that caused it, where there is one.
+    pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
 }
 
 impl Error {
     fn new(kind: Kind, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Error { kind, message: message.into(), hint: hint.into() }
+        Error { kind, message: message.into(), hint: hint.into(), source: None }
     }
 
     /// A wrong command, option or config value.
@@ -69,10 +85,19 @@ impl Error {
         let hint = match source.kind() {
             NotFound => "check the path: the file or its folder may have been moved or removed",
             PermissionDenied | ReadOnlyFilesystem => "check the permissions of the file and its folder",
-            StorageFull | QuotaExceeded | FileTooLarge => "free some disk space, then go on with --resume",
+            StorageFull | QuotaExceeded | FileTooLarge => "free some disk space, then go on with `resume`",
             _ => "check the file and the disk it is on",
         };
-        Self::new(Kind::File, format!("cannot {doing} {}: {source}", path.display()), hint)
+        let copy = match source.raw_os_error() {
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::new(source.kind(), source.to_string()),
+        };
+        Self::new(Kind::File, format!("cannot {doing} {}: {source}", path.display()), hint).with_source(copy)
+    }
+
+    /// The same, caused by `source`.
+    pub fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Error { source: Some(Arc::new(source)), ..self }
     }
 
     /// The same, said of the file `path`.
@@ -130,6 +155,19 @@ mod tests {
         assert_eq!(edit_distance("gama", "gamma"), 1);
         assert_eq!(edit_distance("", "abc"), 3);
         assert_eq!(edit_distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn the_error_behind_it_can_be_asked_for() {
+        use std::error::Error as _;
+        let missing = std::fs::File::open("/no/such/file").unwrap_err();
+        let e = Error::io("read", Path::new("/no/such/file"), &missing).at(Path::new("a"));
+        let source = e.source().and_then(|s| s.downcast_ref::<std::io::Error>()).unwrap();
+        assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
+        assert_eq!(source.raw_os_error(), missing.raw_os_error());
+        let other = Error::io("write", Path::new("b"), &std::io::ErrorKind::WriteZero.into());
+        assert!(other.source().unwrap().downcast_ref::<std::io::Error>().is_some());
+        assert!(Error::stopped().source().is_none());
     }
 
     #[test]

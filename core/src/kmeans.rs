@@ -1,8 +1,8 @@
 //! k-means (step c of Algorithm 1): Lloyd's iterations on squared Euclidean distance, with repair of empty clusters.
 //!
 //! Assign: `a_i = argmin_j |x_i - c_j|^2 = argmin_j |c_j|^2 / 2 - x_i . c_j`, ties to the lowest `j`. Update:
-//! `c_j` = mean of its members (scaled to unit length when `spherical`). Repair: an empty cluster takes over half of a
-//! donor's members; the donor is drawn with probability proportional to its size - 1, and the two centroids become copies of
+//! `c_j` = mean of its members (scaled to unit length when `spherical`). Repair: an empty cluster splits
+//! a large one, the donor; the donor is drawn with probability proportional to its size - 1, and the two centroids become copies of
 //! the donor's, nudged by `1 +- 1/1024` on alternate coordinates. After the last update, one more assignment.
 //!
 //! The N x K products are made tile by tile and reduced on the spot ([`crate::dots`]), and only where bounds cannot tell the
@@ -10,6 +10,10 @@
 //! neither depends on the number of threads: same inputs, same bits.
 
 mod assign;
+mod multistart;
+pub(crate) mod seeding;
+
+pub use multistart::MultiStart;
 
 use pulp::Arch;
 use rayon::prelude::*;
@@ -19,17 +23,31 @@ use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
 
-/// How to cluster.
-#[derive(Clone, Debug, PartialEq)]
+/// How to cluster. [`KMeans::new`] has defaults: `KMeans { seed: 7, ..KMeans::new(10) }`.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KMeans<'a> {
     /// Number of clusters, K.
     pub k: usize,
-    /// Updates of the centroids.
+    /// Updates of the centroids. Paper: 20.
     pub iterations: usize,
     /// Whether centroids are scaled to unit length. Paper: plain means.
     pub spherical: bool,
     /// The first centroids, K of them. Paper: `None`, K distinct random rows.
     pub start: Option<&'a Matrix>,
+    /// A lasting number for every row, by which random rows are drawn, so that a removed row changes no other's draw; `None`
+    /// counts from 0.
+    pub ids: Option<&'a [u64]>,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Which draw of the seed it is: (round, epoch) in training, (0, i) for the i-th of several starts.
+    pub draw: (u32, u32),
+}
+
+impl KMeans<'_> {
+    /// `k` clusters as in the paper: plain means of random first rows, 20 updates, seed 0.
+    pub fn new(k: usize) -> Self {
+        KMeans { k, iterations: 20, spherical: false, start: None, ids: None, seed: 0, draw: (0, 0) }
+    }
 }
 
 /// A partition of the rows. A few clusters may be empty.
@@ -45,24 +63,42 @@ pub struct Clusters {
     pub objective: f64,
 }
 
-/// Clusters `features`, whose rows have the lasting numbers `ids`. Unless `settings` give them, initial centroids are the first
-/// K rows in an order drawn from (`seed`, `round`, `epoch`). `on_iteration` is called before each assignment with the number of those done; its error
-/// ends the work.
-pub fn kmeans(
+/// Clusters the rows of `features`.
+///
+/// ```
+/// use pcp_core::kmeans::{KMeans, kmeans};
+/// use pcp_core::matrix::Matrix;
+///
+/// let rows = Matrix::new(2, vec![0.0, 0.1, 9.0, 9.1, 0.1, 0.0, 9.1, 9.0]);
+/// let clusters = kmeans(&rows, &KMeans { seed: 7, ..KMeans::new(2) })?;
+/// assert_eq!(clusters.assignment[0], clusters.assignment[2]);
+/// assert_ne!(clusters.assignment[0], clusters.assignment[1]);
+/// # Ok::<(), pcp_core::error::Error>(())
+/// ```
+pub fn kmeans(features: &Matrix, settings: &KMeans) -> Result<Clusters> {
+    kmeans_with(features, settings, &mut |_| Ok(()))
+}
+
+/// As [`kmeans`]; `on_iteration` is called before each of the `iterations + 1` assignments with the number of those done, and
+/// its error ends the work.
+pub fn kmeans_with(
     features: &Matrix,
-    ids: &[u64],
     settings: &KMeans,
-    seed: u64,
-    round: u32,
-    epoch: u32,
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Clusters> {
-    let &KMeans { k, iterations, spherical, start } = settings;
-    assert_eq!(features.rows, ids.len(), "one id per row");
-    check(features, k, start)?;
+    let &KMeans { k, iterations, spherical, start, ids, seed, draw: (round, epoch) } = settings;
+    check(features, settings)?;
     let key = |purpose| Key { purpose, seed, round, epoch };
 
     let mut centroids = start.cloned().unwrap_or_else(|| {
+        let counted: Vec<u64>;
+        let ids = match ids {
+            Some(ids) => ids,
+            None => {
+                counted = (0..features.rows as u64).collect();
+                &counted
+            }
+        };
         let drawn = key(Purpose::Centroids).shuffled(ids).into_iter().take(k);
         Matrix::new(features.dim, drawn.flat_map(|i| features.row(i)).copied().collect())
     });
@@ -83,7 +119,19 @@ pub fn kmeans(
     Ok(Clusters { assignment, centroids, distances, objective })
 }
 
-fn check(features: &Matrix, k: usize, start: Option<&Matrix>) -> Result<()> {
+/// The clustering with the least objective of `run(0)` to `run(runs - 1)`, the first of equals; one run at the least.
+pub fn best_of(runs: u32, mut run: impl FnMut(u32) -> Result<Clusters>) -> Result<Clusters> {
+    let mut best = run(0)?;
+    for i in 1..runs {
+        let found = run(i)?;
+        if found.objective < best.objective {
+            best = found;
+        }
+    }
+    Ok(best)
+}
+
+fn check(features: &Matrix, &KMeans { k, start, ids, .. }: &KMeans) -> Result<()> {
     if k == 0 || k > features.rows {
         return Err(Error::usage(
             format!("cannot make {k} clusters of {} images", features.rows),
@@ -94,7 +142,13 @@ fn check(features: &Matrix, k: usize, start: Option<&Matrix>) -> Result<()> {
     if !bounded(features) {
         return Err(Error::training(
             "some features are not numbers, or beyond all bounds: they cannot be clustered",
-            "start anew with a lower learning rate (--set train.lr=...) or a higher temperature (--set objective.tau=...)",
+            "start anew with a lower learning rate (`train.lr`) or a higher temperature (`objective.tau`)",
+        ));
+    }
+    if let Some(ids) = ids.filter(|ids| ids.len() != features.rows) {
+        return Err(Error::usage(
+            format!("{} ids do not number {} rows", ids.len(), features.rows),
+            "give one id per row",
         ));
     }
     let Some(start) = start else { return Ok(()) };
@@ -181,7 +235,7 @@ fn update(features: &Matrix, assignment: &[u32], centroids: &mut Matrix) -> Vec<
 /// How far the two halves of a split cluster are nudged apart.
 const NUDGE: f32 = 1.0 / 1024.0;
 
-/// Gives every empty cluster half of a donor's members, in name: the next assignment sorts them out. Returns how many.
+/// Splits a large centroid for every empty cluster; members move at the next assignment. Returns how many were empty.
 fn repair(centroids: &mut Matrix, sizes: &mut [usize], key: Key, iteration: usize) -> usize {
     let dim = centroids.dim;
     let empty: Vec<usize> = (0..sizes.len()).filter(|&j| sizes[j] == 0).collect();

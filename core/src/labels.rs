@@ -1,4 +1,9 @@
-//! Classes of rows, known from outside.
+//! Classes of rows, known from outside: a folder each, or a column of a CSV file.
+
+use crate::error::{Error, Result};
+use crate::io::table::{aligned, columns};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// The class of every image of a split: for evaluation only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,4 +12,51 @@ pub struct Labels {
     pub classes: Vec<String>,
     /// Class of every row, an index into `classes`.
     pub of: Vec<u32>,
+}
+
+/// The class of every row from texts; an empty text is no class.
+pub fn classes_of(texts: &[String]) -> (Vec<String>, Vec<Option<u32>>) {
+    let classes: BTreeSet<&String> = texts.iter().filter(|t| !t.is_empty()).collect();
+    let classes: Vec<String> = classes.into_iter().cloned().collect();
+    let of = texts.iter().map(|t| classes.binary_search(t).ok().map(|c| c as u32)).collect();
+    (classes, of)
+}
+
+/// Labels from a CSV file with a column `label`: by the names in its column `file`, when it has one and rows have names, else
+/// line by line.
+pub fn read(path: &Path, rows: usize, names: Option<&[String]>) -> Result<(Vec<String>, Vec<Option<u32>>)> {
+    let (files, labels) = columns(path, "label")?;
+    let found = classes_of(&aligned(path, &files, &labels, rows, names)?);
+    if found.0.len() < 2 {
+        let message = format!("{}: it has {} different labels", path.display(), found.0.len());
+        return Err(Error::data(message, "give at least two: with one there is nothing to confuse it with"));
+    }
+    Ok(found)
+}
+
+/// Labels of all rows, when every one has one.
+pub fn complete(classes: &[String], of: &[Option<u32>]) -> Option<Labels> {
+    let of: Option<Vec<u32>> = of.iter().copied().collect();
+    Some(Labels { classes: classes.to_vec(), of: of? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_come_by_name_or_by_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("labels.csv");
+        std::fs::write(&path, "file,label\nb,dog\na,cat\nc,\n").unwrap();
+        let names = ["a", "b", "c"].map(String::from);
+        let (classes, of) = read(&path, 3, Some(&names)).unwrap();
+        assert_eq!((classes, of), (vec!["cat".to_string(), "dog".into()], vec![Some(0), Some(1), None]));
+        let (classes, of) = read(&path, 3, None).unwrap();
+        assert_eq!(of, [Some(1), Some(0), None]);
+        assert_eq!(complete(&classes, &of), None);
+        assert_eq!(complete(&classes, &of[..2]).unwrap().of, [1, 0]);
+        std::fs::write(&path, "label\ncat\ncat\n").unwrap();
+        assert!(read(&path, 2, None).unwrap_err().message.contains("1 different labels"));
+    }
 }

@@ -1,34 +1,9 @@
-//! MatrixRef products of plain slices: a checked, single-threaded door to the `gemm` crate.
+//! Products of matrices: a checked, single-threaded door to the `gemm` crate.
 //!
 //! One call is one work unit. Callers cut their work into units by its shape alone and run them in parallel, so results do
 //! not depend on the number of threads.
 
-/// A row-major matrix borrowed from a slice.
-#[derive(Clone, Copy)]
-pub struct MatrixRef<'a> {
-    values: &'a [f32],
-    rows: usize,
-    cols: usize,
-    transposed: bool,
-}
-
-impl<'a> MatrixRef<'a> {
-    /// `rows` x `cols`, row by row.
-    pub fn new(values: &'a [f32], rows: usize, cols: usize) -> Self {
-        assert_eq!(values.len(), rows * cols, "a {rows} x {cols} matrix needs as many values");
-        MatrixRef { values, rows, cols, transposed: false }
-    }
-
-    /// The transpose, without moving anything.
-    pub fn t(self) -> Self {
-        MatrixRef { rows: self.cols, cols: self.rows, transposed: !self.transposed, ..self }
-    }
-
-    /// Distance in memory between neighbours in a row, and between neighbours in a column.
-    fn strides(&self) -> (isize, isize) {
-        if self.transposed { (self.rows as isize, 1) } else { (1, self.cols as isize) }
-    }
-}
+use crate::matrix::MatrixRef;
 
 /// `out = a b`, or `out += a b` when `add`; `out` is row-major.
 #[allow(unsafe_code)]

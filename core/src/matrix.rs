@@ -1,4 +1,8 @@
-//! A matrix of row vectors: what the network makes of images, and what clustering and evaluation take.
+//! Matrices: [`Matrix`] owns its rows, [`MatrixRef`] borrows them for a product, and [`crate::io::matrix::read`] gives a
+//! `Matrix` with the names of its rows.
+
+use rayon::prelude::*;
+use serde::Serialize;
 
 /// `rows` vectors of `dim` numbers, one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +25,32 @@ impl Matrix {
     /// Row `i`.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.values[i * self.dim..(i + 1) * self.dim]
+    }
+
+    /// All of it, borrowed for a product.
+    pub fn view(&self) -> MatrixRef<'_> {
+        MatrixRef::new(&self.values, self.rows, self.dim)
+    }
+
+    /// The rows asked for, in that order; a row may be asked for more than once.
+    pub fn select_rows(&self, rows: &[usize]) -> Matrix {
+        let mut values = Vec::with_capacity(rows.len() * self.dim);
+        rows.iter().for_each(|row| values.extend_from_slice(self.row(*row)));
+        Matrix { rows: rows.len(), dim: self.dim, values }
+    }
+
+    /// The matrix without the ascending rows `out`; in place, since it may fill half of the memory.
+    pub fn remove_rows(mut self, out: &[usize]) -> Matrix {
+        let dim = self.dim;
+        let (mut kept, mut gone) = (0, out.iter().copied().peekable());
+        for row in 0..self.rows {
+            if gone.next_if_eq(&row).is_none() {
+                self.values.copy_within(row * dim..(row + 1) * dim, kept * dim);
+                kept += 1;
+            }
+        }
+        self.values.truncate(kept * dim);
+        Matrix { rows: kept, ..self }
     }
 
     /// The same rows with unit length; a zero row stays zero.
@@ -47,6 +77,53 @@ impl Matrix {
         }
         let deviation = |d: usize| (squares[d] / n - (sum[d] / n).powi(2)).max(0.0).sqrt();
         (0..self.dim).map(deviation).sum::<f64>() / self.dim as f64
+    }
+}
+
+/// A matrix borrowed for a product ([`crate::matmul::matmul`]): of a [`Matrix`] by [`Matrix::view`], or of any slice.
+#[derive(Clone, Copy)]
+pub struct MatrixRef<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    transposed: bool,
+}
+
+impl<'a> MatrixRef<'a> {
+    /// `rows` x `cols`, row by row.
+    pub fn new(values: &'a [f32], rows: usize, cols: usize) -> Self {
+        assert_eq!(values.len(), rows * cols, "a {rows} x {cols} matrix needs as many values");
+        MatrixRef { values, rows, cols, transposed: false }
+    }
+
+    /// The transpose, without moving anything.
+    pub fn t(self) -> Self {
+        MatrixRef { rows: self.cols, cols: self.rows, transposed: !self.transposed, ..self }
+    }
+
+    /// Distance in memory between neighbours in a row, and between neighbours in a column.
+    pub(crate) fn strides(&self) -> (isize, isize) {
+        if self.transposed { (self.rows as isize, 1) } else { (1, self.cols as isize) }
+    }
+}
+
+/// How near two rows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// The angle: rows are scaled to unit length, and so are the centroids of k-means.
+    Cosine,
+    /// The straight line.
+    Euclidean,
+}
+
+impl Metric {
+    /// `features` as distances are taken between them: scaled to unit length for the cosine.
+    pub fn prepared(self, mut features: Matrix) -> Matrix {
+        if self == Metric::Cosine {
+            features.values.par_chunks_mut(features.dim.max(1)).for_each(normalise);
+        }
+        features
     }
 }
 
@@ -96,5 +173,21 @@ mod tests {
     fn dot_matches_a_plain_sum() {
         let a: Vec<f32> = (0..13).map(|i| i as f32).collect();
         assert_eq!(dot(&a, &a), 650.0);
+    }
+
+    #[test]
+    fn rows_are_selected_and_removed() {
+        let f = Matrix::new(2, (0..10).map(|x| x as f32).collect());
+        assert_eq!(f.select_rows(&[3, 0, 3]), Matrix::new(2, vec![6.0, 7.0, 0.0, 1.0, 6.0, 7.0]));
+        assert_eq!(f.select_rows(&[]).rows, 0);
+        assert_eq!(f.clone().remove_rows(&[0, 3]).values, [2.0, 3.0, 4.0, 5.0, 8.0, 9.0]);
+        assert_eq!(f.clone().remove_rows(&[]), f);
+        assert_eq!(f.remove_rows(&[0, 1, 2, 3, 4]).rows, 0);
+    }
+
+    #[test]
+    fn the_angle_alone_counts_for_the_cosine() {
+        let f = Metric::Cosine.prepared(Matrix::new(2, vec![3.0, 4.0, 30.0, 40.0, 0.0, 0.0]));
+        assert_eq!(f.values, [0.6, 0.8, 0.6, 0.8, 0.0, 0.0]);
     }
 }

@@ -1,5 +1,13 @@
 //! Principal components: the directions in which features vary most.
+//!
+//! Where many components are asked for, or features are short, the covariance is made and decomposed whole, by Jacobi's
+//! rotations (`pca/jacobi.rs`). For a few of long features that takes minutes: their leading components alone are found
+//! without ever making the covariance (`pca/leading.rs`).
 
+mod jacobi;
+mod leading;
+
+use crate::error::Result;
 use crate::matrix::Matrix;
 
 /// Directions and their variances, the greatest first.
@@ -14,18 +22,31 @@ pub struct Pca {
 
 /// Variances below this share of the greatest are rounding: whitening leaves such directions out.
 const FLAT: f64 = 1e-9;
+/// Features up to this long are always decomposed whole: it takes a second at the most.
+const SHORT: usize = 256;
+/// Components of longer features that are found one by one: more of them are faster whole.
+const FEW: usize = 16;
 
 impl Pca {
-    /// The first `components` of the `features`' covariance.
-    pub fn fit(features: &Matrix, components: usize) -> Self {
-        let (n, d) = (features.rows.max(1) as f64, features.dim);
-        let mut mean = vec![0.0f64; d];
-        for row in features.values.chunks(d) {
-            mean.iter_mut().zip(row).for_each(|(m, x)| *m += f64::from(*x) / n);
+    /// The first `components` of the `features`' covariance. `on_step` is called many times a second; its error ends the work.
+    pub fn fit(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
+        match features.dim > SHORT && components <= FEW {
+            true => Self::leading(features, components, on_step),
+            false => Self::whole(features, components, on_step),
         }
+    }
+
+    /// By a decomposition of the whole covariance.
+    fn whole(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
+        const ROWS: usize = 64;
+        let (n, d) = (features.rows.max(1) as f64, features.dim);
+        let mean = mean(features);
         let mut covariance = vec![vec![0.0f64; d]; d];
         let mut centred = vec![0.0f64; d];
-        for row in features.values.chunks(d) {
+        for (i, row) in features.values.chunks(d).enumerate() {
+            if i.is_multiple_of(ROWS) {
+                on_step()?;
+            }
             for ((c, x), m) in centred.iter_mut().zip(row).zip(&mean) {
                 *c = f64::from(*x) - m;
             }
@@ -33,17 +54,29 @@ impl Pca {
                 line.iter_mut().zip(&centred).for_each(|(v, cj)| *v += ci * cj / n);
             }
         }
-        let (eigenvalues, eigenvectors) = eigen(covariance);
-        let mut order: Vec<usize> = (0..d).collect();
-        order.sort_by(|a, b| eigenvalues[*b].total_cmp(&eigenvalues[*a]).then(a.cmp(b)));
+        let pairs = jacobi::eigen(covariance, on_step)?;
+        Ok(Self::from_pairs(mean, pairs, components))
+    }
+
+    /// By iterations that look for the leading components alone.
+    fn leading(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
+        let mean = mean(features);
+        let pairs = leading::eigen(features, &mean, components, on_step)?;
+        Ok(Self::from_pairs(mean, pairs, components))
+    }
+
+    /// Takes the first of eigenvalues and eigenvectors (one a row).
+    fn from_pairs(mean: Vec<f64>, (values, vectors): (Vec<f64>, Vec<Vec<f64>>), components: usize) -> Self {
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|a, b| values[*b].total_cmp(&values[*a]).then(a.cmp(b)));
         order.truncate(components);
         let direction = |i: &usize| {
-            let column = &eigenvectors[*i];
+            let column = &vectors[*i];
             let largest = column.iter().fold(0.0f64, |a, b| if b.abs() > a.abs() { *b } else { a });
             let sign = if largest < 0.0 { -1.0 } else { 1.0 };
             column.iter().map(|x| sign * x).collect()
         };
-        let variances = order.iter().map(|i| eigenvalues[*i].max(0.0)).collect();
+        let variances = order.iter().map(|i| values[*i].max(0.0)).collect();
         Pca { mean, directions: order.iter().map(direction).collect(), variances }
     }
 
@@ -68,107 +101,14 @@ impl Pca {
     }
 }
 
-/// Eigenvalues and eigenvectors (one a row) of a symmetric matrix, by Jacobi's rotations: each makes one pair of entries off
-/// the diagonal zero, and sweeps over all pairs make the rest vanish.
-fn eigen(mut a: Vec<Vec<f64>>) -> (Vec<f64>, Vec<Vec<f64>>) {
-    const SWEEPS: usize = 60;
-    let n = a.len();
-    let mut vectors: Vec<Vec<f64>> = (0..n).map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect()).collect();
-    let scale: f64 = a.iter().flatten().map(|x| x * x).sum();
-    for _ in 0..SWEEPS {
-        let off: f64 = (0..n).map(|i| a[i][..i].iter().map(|x| x * x).sum::<f64>()).sum();
-        if off <= 1e-26 * scale {
-            break;
-        }
-        for p in 0..n {
-            for q in p + 1..n {
-                if a[p][q] == 0.0 {
-                    continue;
-                }
-                // tan of the angle that makes a[p][q] zero, the smaller of the two.
-                let theta = (a[q][q] - a[p][p]) / (2.0 * a[p][q]);
-                let t = theta.signum() / (theta.abs() + (theta * theta + 1.0).sqrt());
-                let c = 1.0 / (t * t + 1.0).sqrt();
-                let s = t * c;
-                rotate(&mut a, p, q, c, s);
-                for row in &mut a {
-                    (row[p], row[q]) = (c * row[p] - s * row[q], s * row[p] + c * row[q]);
-                }
-                rotate(&mut vectors, p, q, c, s);
-            }
-        }
+fn mean(features: &Matrix) -> Vec<f64> {
+    let n = features.rows.max(1) as f64;
+    let mut mean = vec![0.0f64; features.dim];
+    for row in features.values.chunks(features.dim) {
+        mean.iter_mut().zip(row).for_each(|(m, x)| *m += f64::from(*x) / n);
     }
-    ((0..n).map(|i| a[i][i]).collect(), vectors)
-}
-
-/// Turns rows p and q into each other.
-fn rotate(rows: &mut [Vec<f64>], p: usize, q: usize, c: f64, s: f64) {
-    let (head, tail) = rows.split_at_mut(q);
-    for (x, y) in head[p].iter_mut().zip(&mut tail[0]) {
-        (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
-    }
+    mean
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rng::{Key, Purpose};
-
-    fn cloud(rows: usize) -> Matrix {
-        let mut stream = Key { purpose: Purpose::Synthetic, seed: 5, round: 0, epoch: 0 }.stream(0, 0);
-        let values = (0..rows).flat_map(|_| {
-            let (a, b, c) = (stream.normal(), stream.normal(), stream.normal());
-            // Variances 9, 1 and 0.01 along (0.6, 0.8, 0), (-0.8, 0.6, 0) and (0, 0, 1), around (1, 2, 3).
-            [1.0 + 1.8 * a - 0.8 * b, 2.0 + 2.4 * a + 0.6 * b, 3.0 + 0.1 * c]
-        });
-        Matrix::new(3, values.collect())
-    }
-
-    #[test]
-    fn the_directions_of_a_known_cloud_are_found() {
-        let pca = Pca::fit(&cloud(4000), 2);
-        assert!((pca.variances[0] - 9.0).abs() < 0.6 && (pca.variances[1] - 1.0).abs() < 0.1, "{:?}", pca.variances);
-        for (found, expected) in pca.directions.iter().zip([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0]]) {
-            assert!(found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 0.03), "{found:?}");
-        }
-    }
-
-    #[test]
-    fn whitened_features_have_the_identity_for_covariance() {
-        let cloud = cloud(500);
-        let white = Pca::fit(&cloud, 3).apply(&cloud, true);
-        for i in 0..3 {
-            for j in 0..3 {
-                let product = |r: usize| f64::from(white.row(r)[i]) * f64::from(white.row(r)[j]);
-                let covariance = (0..500).map(product).sum::<f64>() / 500.0;
-                assert!((covariance - f64::from(u8::from(i == j))).abs() < 1e-4, "{i} {j} {covariance}");
-            }
-        }
-    }
-
-    /// A v = lambda v, and the vectors are orthonormal.
-    #[test]
-    fn eigenvectors_solve_their_equation() {
-        let mut stream = Key { purpose: Purpose::Synthetic, seed: 8, round: 0, epoch: 0 }.stream(0, 0);
-        let n = 24;
-        let half: Vec<Vec<f64>> = (0..n).map(|_| (0..n).map(|_| f64::from(stream.normal())).collect()).collect();
-        let a: Vec<Vec<f64>> = (0..n).map(|i| (0..n).map(|j| half[i][j] + half[j][i]).collect()).collect();
-        let (values, vectors) = eigen(a.clone());
-        let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(a, b)| a * b).sum::<f64>();
-        for i in 0..n {
-            assert!(a.iter().zip(&vectors[i]).all(|(row, v)| (dot(row, &vectors[i]) - values[i] * v).abs() < 1e-9));
-            assert!((0..n).all(|j| (dot(&vectors[i], &vectors[j]) - f64::from(u8::from(i == j))).abs() < 1e-10));
-        }
-        assert_eq!(eigen(vec![vec![0.0; 3]; 3]).0, [0.0; 3]);
-    }
-
-    #[test]
-    fn identical_rows_and_flat_directions_stay_finite() {
-        let same = Matrix::new(2, vec![1.0, 2.0, 1.0, 2.0]);
-        let white = Pca::fit(&same, 2).apply(&same, true);
-        assert!(white.values.iter().all(|x| *x == 0.0));
-        let line = Matrix::new(2, vec![0.0, 1.0, 1.0, 1.0, 2.0, 1.0]);
-        let white = Pca::fit(&line, 2).apply(&line, true);
-        assert!(white.values.iter().all(|x| x.is_finite()));
-    }
-}
+mod tests;

@@ -30,6 +30,11 @@ impl Status {
     pub const ALL: [Status; 5] =
         [Status::Kept, Status::Filtered, Status::Dropped, Status::PulledBack, Status::Instance];
 
+    /// Whether a sample of this status counts as a member of its cluster: kept or pulled back.
+    pub fn belongs(self) -> bool {
+        matches!(self, Status::Kept | Status::PulledBack)
+    }
+
     /// The name used in files.
     pub fn name(self) -> &'static str {
         match self {
@@ -208,6 +213,11 @@ pub struct Rules {
     pub stop_at_first_single: bool,
 }
 
+impl Rules {
+    /// Clusters stay whole: nothing is filtered, nothing votes.
+    pub const WHOLE: Rules = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
+}
+
 /// What purification made of every sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Purified {
@@ -255,8 +265,7 @@ pub fn purify(features: &Matrix, assignment: &[u32], clusters: usize, rules: &Ru
 }
 
 fn positive_set(verdicts: &Verdicts) -> Option<Vec<u32>> {
-    let trusted = |s: Status| matches!(s, Status::Kept | Status::PulledBack);
-    let set: Vec<u32> = verdicts.iter().filter(|v| trusted(v.1)).map(|v| v.0).collect();
+    let set: Vec<u32> = verdicts.iter().filter(|v| v.1.belongs()).map(|v| v.0).collect();
     (set.len() >= 2).then_some(set)
 }
 
@@ -298,7 +307,7 @@ fn purify_cluster(features: &Matrix, members: &[u32], rules: &Rules, history: &H
         verdicts[0].1 = Status::Kept;
     }
     if positive_set(&verdicts).is_none() {
-        for v in verdicts.iter_mut().filter(|v| matches!(v.1, Status::Kept | Status::PulledBack)) {
+        for v in verdicts.iter_mut().filter(|v| v.1.belongs()) {
             v.1 = Status::Instance;
         }
     }

@@ -57,7 +57,7 @@ impl Tsne {
         }
         Err(Error::usage(
             format!("the perplexity is {}", self.perplexity),
-            "give a number from 1 on; 5 to 50 are usual (--perplexity)",
+            "give a number from 1 on; 5 to 50 are usual (`perplexity`)",
         ))
     }
 }
@@ -73,7 +73,7 @@ pub fn tsne(features: &Matrix, settings: &Tsne, on_iteration: &mut dyn FnMut(usi
     }
     on_iteration(0)?;
     let affinities = Affinities::new(features, settings.perplexity_of(n));
-    let mut places = start(features);
+    let mut places = start(features, &mut || on_iteration(0))?;
     let mut tree = Tree::new(n);
     let rate = (n as f32 / EXAGGERATION / 4.0).max(50.0);
     let mut motion = vec![Motion::default(); n];
@@ -137,22 +137,22 @@ fn check(features: &Matrix) -> Result<()> {
     if !features.values.par_chunks(1 << 16).all(|chunk| chunk.iter().all(|x| x.abs() < 1e15)) {
         return Err(Error::training(
             "some features are not numbers, or beyond all bounds: they have no place in a picture",
-            "train anew with a lower learning rate (--set train.lr=...)",
+            "train anew with a lower learning rate (`train.lr`)",
         ));
     }
     Ok(())
 }
 
 /// The first two principal components, so small that all places feel each other.
-fn start(features: &Matrix) -> Vec<[f32; 2]> {
-    let pca = Pca::fit(features, 2);
+fn start(features: &Matrix, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<[f32; 2]>> {
+    let pca = Pca::fit(features, 2, on_step)?;
     let along = pca.apply(features, false);
     let deviation = pca.variances[0].sqrt();
     // Of identical rows, only what their mean lost in rounding is left.
     let scale = if deviation > ROUNDING { START / deviation } else { 0.0 };
     // Features of one dimension have one component.
     let coordinate = |row: &[f32], c: usize| row.get(c).map_or(0.0, |x| (f64::from(*x) * scale) as f32);
-    along.values.chunks(along.dim).map(|row| [coordinate(row, 0), coordinate(row, 1)]).collect()
+    Ok(along.values.chunks(along.dim).map(|row| [coordinate(row, 0), coordinate(row, 1)]).collect())
 }
 
 #[cfg(test)]

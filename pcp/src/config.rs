@@ -5,6 +5,7 @@
 
 mod layers;
 mod resolve;
+mod schedule;
 mod settings;
 mod systems;
 

@@ -9,7 +9,8 @@ use crate::model::{Batch, Network, Weights};
 use crate::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{csv_field, write_whole};
+use pcp_core::io::atomic::write_atomic;
+use pcp_core::io::csv;
 use pcp_core::io::npy::NpyRows;
 use pcp_core::matrix::Matrix;
 use rayon::prelude::*;
@@ -273,7 +274,7 @@ pub fn write(
     done: &dyn Fn(usize),
 ) -> Result<(Embedded, usize)> {
     let mut outcome = None;
-    let written = write_whole(out, |w| {
+    let written = write_atomic(out, |w| {
         let mut sink = Sink::None(Some(w));
         let mut failed: Option<io::Error> = None;
         let mut dim = 0;
@@ -327,7 +328,7 @@ impl<W: Write + io::Seek> Sink<W> {
             Sink::Npy(npy) => npy.extend(&features.values),
             Sink::Csv(out) => {
                 for (row, values) in rows.iter().zip(features.values.chunks(features.dim)) {
-                    write!(out, "{}", csv_field(&row.file))?;
+                    write!(out, "{}", csv::field(&row.file))?;
                     values.iter().try_for_each(|x| write!(out, ",{x}"))?;
                     writeln!(out)?;
                 }
@@ -350,8 +351,8 @@ impl<W: Write + io::Seek> Sink<W> {
 pub fn files_csv(rows: &[Row]) -> String {
     let mut text = "row,id,file,label\n".to_string();
     for (i, row) in rows.iter().enumerate() {
-        let label = row.label.as_deref().map(csv_field).unwrap_or_default();
-        text += &format!("{i},{},{},{label}\n", row.id, csv_field(&row.file));
+        let label = row.label.as_deref().map(csv::field).unwrap_or_default();
+        text += &format!("{i},{},{},{label}\n", row.id, csv::field(&row.file));
     }
     text
 }
@@ -360,7 +361,7 @@ pub fn files_csv(rows: &[Row]) -> String {
 pub fn bad_files_csv(bad: &[BadFile]) -> String {
     let mut text = "id,file,reason\n".to_string();
     for bad in bad {
-        text += &format!("{},{},{}\n", bad.id, csv_field(&bad.name), csv_field(&bad.reason));
+        text += &format!("{},{},{}\n", bad.id, csv::field(&bad.name), csv::field(&bad.reason));
     }
     text
 }

@@ -3,7 +3,7 @@
 //! | paper | file | function |
 //! |---|---|---|
 //! | Algorithm 1, the loop | `train.rs` | [`train::train`] |
-//! | Eq. 1, number of clusters K_t | `schedule.rs` | [`schedule::eq1`] |
+//! | Eq. 1, number of clusters K_t | `core/src/schedule.rs` | [`pcp_core::schedule::eq1`] |
 //! | k-means | `kmeans.rs` | [`kmeans::kmeans`] |
 //! | CP_r and CP_s, purification | `purify.rs` | [`purify::purify`] |
 //! | Eq. 2, vote V(i) | `purify.rs` | [`purify::History::vote`] |
@@ -18,7 +18,7 @@
 //! | clusters against classes (Fig. 5 d to f), the filter against labels | `scores.rs`, `evaluate/clusters.rs` | [`scores::Contingency`], [`scores::FilterScore`] |
 //! | t-SNE (Fig. 5 a to c) | `tsne.rs` | [`tsne::tsne`] |
 //! | detection (Table 9) | `detect.rs`, one file per part | [`detect::step::step`], [`detect::find::find`], [`detect::ap::score`] |
-//! | purification of anybody's embeddings | `curate.rs`, `curate/` | [`curate::past::repeated`], [`curate::labels::Company`] |
+//! | purification of anybody's embeddings | `core/src/history.rs`, `core/src/label_errors.rs` | [`pcp_core::history::repeated`], [`pcp_core::label_errors::ClusterVote`] |
 //! | Tables 1 to 9 | `reproduce/tables.rs` | [`reproduce::tables`] |
 //!
 //! Data flows one way; the run folder is the only meeting point between training and all that comes after:
@@ -40,5 +40,4 @@ pub mod observe;
 pub mod picture;
 pub mod report;
 pub mod run;
-pub mod schedule;
 pub mod train;

@@ -21,11 +21,11 @@ use crate::data::loader::Draw;
 use crate::method::bank::{Bank, Queue};
 use crate::model::classifier::{self, Classifier};
 use crate::model::{Batch, DropoutKey, Network, Step, Tap, Weights};
-use crate::schedule::Schedule;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Positives, Purified};
 use pcp_core::rng::{Key, Purpose};
+use pcp_core::schedule::Schedule;
 use std::sync::Arc;
 
 /// What is fixed for a run.

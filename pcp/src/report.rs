@@ -29,7 +29,6 @@ use pcp_core::io::npy::read_npz;
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours;
 use pcp_core::purify::Grouping;
-use pcp_core::purify::Status;
 use pcp_core::tsne::{Tsne, tsne};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -239,16 +238,10 @@ fn evenly(n: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |i| i * n / count)
 }
 
-/// The rows of `features` that are asked for.
-fn selected(features: &Matrix, rows: &[usize]) -> Matrix {
-    let values = rows.iter().flat_map(|row| features.row(*row)).copied().collect();
-    Matrix { rows: rows.len(), dim: features.dim, values }
-}
-
 /// Where every image lies in the plane, in steps of 1/65535 of its extent.
 fn map(features: &Matrix, most: usize, pool: &mut Pool, on_step: &mut dyn FnMut(usize)) -> Result<Value> {
     let rows: Vec<usize> = evenly(features.rows, most).collect();
-    let places = tsne(&selected(features, &rows).normalised(), &Tsne::default(), &mut |done| {
+    let places = tsne(&features.select_rows(&rows).normalised(), &Tsne::default(), &mut |done| {
         on_step(done);
         Ok(())
     })?;
@@ -266,7 +259,7 @@ fn map(features: &Matrix, most: usize, pool: &mut Pool, on_step: &mut dyn FnMut(
 fn neighbours(features: &Matrix, pool: &mut Pool) -> Vec<(u32, Vec<u32>, Vec<Value>)> {
     let rows: Vec<usize> = evenly(features.rows, SAMPLES).collect();
     // One more than is shown, since an image finds itself.
-    let found = neighbours::nearest(&selected(features, &rows), features, NEIGHBOURS + 1, false, &|_| ());
+    let found = neighbours::nearest(&features.select_rows(&rows), features, NEIGHBOURS + 1, false, &|_| ());
     let mut shown = Vec::new();
     for (i, row) in rows.iter().enumerate() {
         let near = (i * found.k..(i + 1) * found.k).filter(|at| found.index[*at] as usize != *row).take(NEIGHBOURS);
@@ -294,9 +287,4 @@ fn heat(run: &RunFolder, images: &Images, pool: &mut Pool, budget: usize) -> Res
     let pictures = sprites::heat_maps(images, &shown, side, HEAT_SIDE, budget)?;
     let image: Vec<u32> = shown.iter().map(|(row, _)| pool.add(*row)).collect();
     Ok(Some(json!({ "image": image, "pictures": pictures })))
-}
-
-/// Statuses of samples that learn in company.
-fn trusted(status: Status) -> bool {
-    matches!(status, Status::Kept | Status::PulledBack)
 }

@@ -39,7 +39,8 @@ pub use warning::{Warning, WarningRecord};
 use crate::config::{Config, DATA_PRESETS, DataSettings, Resolved};
 use crate::data::{Dataset, Labels};
 use pcp_core::error::{Error, Result, listed};
-use pcp_core::io::atomic::{self, csv_field, make_folder, read_bytes, write_bytes, write_whole};
+use pcp_core::io::atomic::{self, make_folder, read_bytes, write_atomic, write_bytes};
+use pcp_core::io::csv;
 use pcp_core::io::npy::{write_npy, write_npz};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{Purified, Status};
@@ -328,13 +329,13 @@ impl RunFolder {
     pub fn write_files(&self, data: &Dataset) -> Result<()> {
         let images = &data.train.images;
         let label = |row: usize| match &data.train.labels {
-            Some(Labels { classes, of }) => csv_field(&classes[of[row] as usize]),
+            Some(Labels { classes, of }) => csv::field(&classes[of[row] as usize]),
             None => String::new(),
         };
-        write_whole(&self.file("files.csv"), |w| {
+        write_atomic(&self.file("files.csv"), |w| {
             writeln!(w, "row,id,file,label")?;
             for (row, (id, name)) in images.ids().iter().zip(images.names()).enumerate() {
-                writeln!(w, "{row},{id},{},{}", csv_field(name), label(row))?;
+                writeln!(w, "{row},{id},{},{}", csv::field(name), label(row))?;
             }
             Ok(())
         })?;
@@ -342,10 +343,10 @@ impl RunFolder {
         if data.bad.is_empty() {
             return Ok(());
         }
-        write_whole(&self.file("bad_files.csv"), |w| {
+        write_atomic(&self.file("bad_files.csv"), |w| {
             writeln!(w, "id,file,reason")?;
             for bad in &data.bad {
-                writeln!(w, "{},{},{}", bad.id, csv_field(&bad.name), csv_field(&bad.reason))?;
+                writeln!(w, "{},{},{}", bad.id, csv::field(&bad.name), csv::field(&bad.reason))?;
             }
             Ok(())
         })
@@ -364,14 +365,14 @@ impl RunFolder {
 
     /// Writes `clusters.csv`, the final clusters.
     pub fn write_final_clusters(&self, data: &Dataset, labels: &[u32], purified: &Purified) -> Result<()> {
-        write_whole(&self.file("clusters.csv"), |w| {
+        write_atomic(&self.file("clusters.csv"), |w| {
             writeln!(w, "file,cluster,status,distance,vote")?;
             for (row, name) in data.train.images.names().iter().enumerate() {
                 let status: Status = purified.status[row];
                 let vote = purified.vote[row];
                 let vote = if vote.is_nan() { String::new() } else { vote.to_string() };
                 let (cluster, distance) = (labels[row], purified.distance[row]);
-                writeln!(w, "{},{cluster},{},{distance},{vote}", csv_field(name), status.name())?;
+                writeln!(w, "{},{cluster},{},{distance},{vote}", csv::field(name), status.name())?;
             }
             Ok(())
         })

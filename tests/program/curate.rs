@@ -13,7 +13,7 @@ fn json(text: &str) -> Value {
 
 /// The lines of a CSV file below its heading, by the heading.
 fn table(path: &Path) -> Vec<BTreeMap<String, String>> {
-    let rows = pcp_core::io::atomic::csv_rows(&fs::read_to_string(path).unwrap());
+    let rows = pcp_core::io::csv::rows(&fs::read_to_string(path).unwrap());
     rows[1..].iter().map(|row| rows[0].iter().cloned().zip(row.iter().cloned()).collect()).collect()
 }
 

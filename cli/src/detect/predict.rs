@@ -10,7 +10,7 @@ use pcp::picture::{Boxed, boxed};
 use pcp::run::{DETECTION, RunFolder};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{free, make_whole, write_bytes};
+use pcp_core::io::atomic::{make_folder_atomic, require_empty, write_bytes};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -86,11 +86,11 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     let (detector, search) = (Arc::new(detector), settings.search());
     let files = photographs(&args.images)?;
     let (ids, names) = (numbers(&files), picture_names(&files));
-    free(&args.out)?;
+    require_empty(&args.out)?;
     let shown = bar("finding", args.json);
     shown.set_length(files.len() as u64);
     let (mut all, mut drawn, mut broken) = (Vec::new(), 0, 0);
-    let made = make_whole(&args.out, |out| {
+    let made = make_folder_atomic(&args.out, |out| {
         for ((file, id), name) in files.iter().zip(ids).zip(&names) {
             let (detector, weights, path) = (detector.clone(), weights.clone(), file.clone());
             let looked = stop.run(move || {

@@ -10,7 +10,8 @@ use pcp::picture::Scatter;
 use pcp::run::RunFolder;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{csv_field, make_folder, write_bytes, write_whole};
+use pcp_core::io::atomic::{make_folder, write_atomic, write_bytes};
+use pcp_core::io::csv;
 use pcp_core::matrix::Matrix;
 use pcp_core::scores::trustworthiness;
 use pcp_core::tsne;
@@ -146,11 +147,11 @@ pub(crate) fn draw(run: &RunFolder, asked: Asked, out: &Path, quiet: bool, stop:
 /// Writes the places and their pictures; returns the files.
 fn write(out: &Path, points: &[[f32; 2]], names: &[&str], groups: Option<(&[u32], &[String])>) -> Result<Vec<String>> {
     let [csv, svg, png] = ["tsne.csv", "tsne.svg", "tsne.png"].map(|name| out.join(name));
-    write_whole(&csv, |w| {
+    write_atomic(&csv, |w| {
         writeln!(w, "file,label,x,y")?;
         for (i, ([x, y], name)) in points.iter().zip(names).enumerate() {
-            let label = groups.map_or(String::new(), |(of, classes)| csv_field(&classes[of[i] as usize]));
-            writeln!(w, "{},{label},{x},{y}", csv_field(name))?;
+            let label = groups.map_or(String::new(), |(of, classes)| csv::field(&classes[of[i] as usize]));
+            writeln!(w, "{},{label},{x},{y}", csv::field(name))?;
         }
         Ok(())
     })?;

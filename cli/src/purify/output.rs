@@ -6,10 +6,10 @@ use crate::input::{Input, written};
 use crate::table;
 use pcp::jobs::pictures::Gallery;
 use pcp::report::{Collection, Limits, Suspect, look_at, page};
-use pcp_core::curate::centres::trusted;
-use pcp_core::curate::labels::complete;
 use pcp_core::error::Result;
-use pcp_core::io::atomic::{csv_field, write_bytes, write_whole};
+use pcp_core::io::atomic::{write_atomic, write_bytes};
+use pcp_core::io::csv;
+use pcp_core::labels::complete;
 use pcp_core::purify::Grouping;
 use pcp_core::purify::Status;
 use std::io::Write;
@@ -58,7 +58,7 @@ fn shown(vote: f32) -> String {
 fn write_tables(out: &Path, input: &Input, found: &Outcome) -> Result<()> {
     let p = &found.purified;
     let rows = 0..found.assignment.len();
-    write_whole(&out.join("clusters.csv"), |w| {
+    write_atomic(&out.join("clusters.csv"), |w| {
         let more = if found.labelled.is_some() { ",label,suggested,label_doubt" } else { "" };
         writeln!(w, "row,file,cluster,status,distance,vote,doubt{more}")?;
         for i in rows.clone() {
@@ -66,7 +66,7 @@ fn write_tables(out: &Path, input: &Input, found: &Outcome) -> Result<()> {
             let (distance, vote, doubt) = (p.distance[i], shown(p.vote[i]), found.doubts[i]);
             write!(w, "{},{cluster},{status},{distance},{vote},{doubt}", input.row_and_file(i))?;
             if let Some(l) = &found.labelled {
-                let name = |class: Option<u32>| class.map(|c| csv_field(&l.classes[c as usize])).unwrap_or_default();
+                let name = |class: Option<u32>| class.map(|c| csv::field(&l.classes[c as usize])).unwrap_or_default();
                 let doubt = l.verdicts[i].map_or(String::new(), |v| v.doubt.to_string());
                 write!(w, ",{},{},{doubt}", name(l.of[i]), name(l.verdicts[i].map(|v| v.suggested)))?;
             }
@@ -74,15 +74,15 @@ fn write_tables(out: &Path, input: &Input, found: &Outcome) -> Result<()> {
         }
         Ok(())
     })?;
-    write_whole(&out.join("clean.csv"), |w| {
+    write_atomic(&out.join("clean.csv"), |w| {
         writeln!(w, "row,file,cluster,distance,vote")?;
-        for i in rows.filter(|i| trusted(p.status[*i])) {
+        for i in rows.filter(|i| p.status[*i].belongs()) {
             let (cluster, distance) = (found.assignment[i], p.distance[i]);
             writeln!(w, "{},{cluster},{distance},{}", input.row_and_file(i), shown(p.vote[i]))?;
         }
         Ok(())
     })?;
-    write_whole(&out.join("suspicious.csv"), |w| {
+    write_atomic(&out.join("suspicious.csv"), |w| {
         writeln!(w, "rank,row,file,cluster,status,distance,vote,doubt")?;
         for (rank, &i) in found.suspicious.iter().enumerate() {
             let (cluster, status) = (found.assignment[i], p.status[i].name());
@@ -94,11 +94,11 @@ fn write_tables(out: &Path, input: &Input, found: &Outcome) -> Result<()> {
 }
 
 fn write_labels(out: &Path, input: &Input, found: &Outcome, labelled: &Labelled) -> Result<()> {
-    write_whole(&out.join("label_errors.csv"), |w| {
+    write_atomic(&out.join("label_errors.csv"), |w| {
         writeln!(w, "rank,row,file,label,suggested,label_doubt,cluster,status")?;
         for (rank, suspect) in suspects(labelled).enumerate() {
             let i = suspect.row as usize;
-            let [label, suggested] = [&suspect.label, &suspect.suggested].map(|name| csv_field(name));
+            let [label, suggested] = [&suspect.label, &suspect.suggested].map(|name| csv::field(name));
             let (cluster, status) = (found.assignment[i], found.purified.status[i].name());
             let row = input.row_and_file(i);
             writeln!(w, "{},{row},{label},{suggested},{},{cluster},{status}", rank + 1, suspect.doubt)?;

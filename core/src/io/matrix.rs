@@ -10,12 +10,12 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::path::Path;
 
-/// A matrix as a file holds it.
+/// A matrix and the names of its rows, as a file holds them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedMatrix {
     /// The rows.
-    pub features: Matrix,
-    /// What the file calls them, when it does.
+    pub matrix: Matrix,
+    /// The name of every row, when the file has names.
     pub names: Option<Vec<String>>,
 }
 
@@ -29,8 +29,8 @@ pub fn read(path: &Path) -> Result<NamedMatrix> {
     if ends("csv") {
         return csv::read(path);
     }
-    let features = if ends("safetensors") { safetensors::read(path)? } else { read_numbers(path)? };
-    Ok(NamedMatrix { features, names: None })
+    let matrix = if ends("safetensors") { safetensors::read(path)? } else { read_numbers(path)? };
+    Ok(NamedMatrix { matrix, names: None })
 }
 
 /// A row that cannot be used, and why.
@@ -71,7 +71,7 @@ pub fn refuse(what: &str, unusable: &[Unusable]) -> Result<()> {
     let more = if unusable.len() > NAMED { ", and so on" } else { "" };
     Err(Error::data(
         format!("{what}: {} rows cannot be used: {named}{more}", unusable.len()),
-        "mend them, or leave them out with --skip-bad-rows; zero rows have a place with --metric euclidean",
+        "mend them, or leave them out with `skip_bad_rows`; zero rows have a place with `metric` euclidean",
     ))
 }
 
@@ -80,20 +80,6 @@ pub fn without<T>(items: Vec<T>, out: &[usize]) -> Vec<T> {
     let mut out = out.iter().copied().peekable();
     let stays = |(i, item): (usize, T)| if out.next_if_eq(&i).is_some() { None } else { Some(item) };
     items.into_iter().enumerate().filter_map(stays).collect()
-}
-
-/// `features` without the ascending rows `out`; in place, since they may fill half of the memory.
-pub fn without_rows(mut features: Matrix, out: &[usize]) -> Matrix {
-    let dim = features.dim;
-    let (mut kept, mut gone) = (0, out.iter().copied().peekable());
-    for row in 0..features.rows {
-        if gone.next_if_eq(&row).is_none() {
-            features.values.copy_within(row * dim..(row + 1) * dim, kept * dim);
-            kept += 1;
-        }
-    }
-    features.values.truncate(kept * dim);
-    Matrix { rows: kept, ..features }
 }
 
 #[cfg(test)]
@@ -109,16 +95,12 @@ mod tests {
         assert_eq!(found(false), [1, 2, 4]);
         let e = refuse("x.npy", &unusable(&features, true)).unwrap_err();
         assert!(e.message.contains("x.npy: 5 rows") && e.message.contains("row 3 (zero"), "{e:?}");
-        assert!(e.hint.contains("--skip-bad-rows"));
+        assert!(e.hint.contains("`skip_bad_rows`"));
         refuse("x.npy", &[]).unwrap();
     }
 
     #[test]
-    fn rows_are_left_out() {
-        let features = Matrix::new(2, (0..10).map(|x| x as f32).collect());
-        assert_eq!(without_rows(features.clone(), &[0, 3]).values, [2.0, 3.0, 4.0, 5.0, 8.0, 9.0]);
-        assert_eq!(without_rows(features.clone(), &[]), features);
-        assert_eq!(without_rows(features, &[0, 1, 2, 3, 4]).rows, 0);
+    fn items_are_left_out() {
         assert_eq!(without(vec!["a", "b", "c"], &[1]), ["a", "c"]);
     }
 

@@ -1,5 +1,6 @@
 //! NumPy files: `.npy` arrays and compressed `.npz` archives of them.
 
+mod header;
 mod matrix;
 mod rows;
 
@@ -8,22 +9,58 @@ pub use matrix::{read_matrix, read_numbers};
 pub use rows::NpyRows;
 
 use crate::error::{Error, Result};
-use crate::io::atomic::{read_bytes, write_whole};
-use npyz::{AutoSerialize, Deserialize, WriterBuilder};
+use crate::io::atomic::{read_bytes, write_atomic};
+use header::Header;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-fn put<T: AutoSerialize + Copy>(out: impl Write, shape: &[u64], values: &[T]) -> io::Result<()> {
-    let mut npy = npyz::WriteOptions::new().default_dtype().shape(shape).writer(out).begin_nd()?;
-    npy.extend(values.iter().copied())?;
-    npy.finish()
+/// A kind of number that arrays are written and read of.
+pub trait Element: Copy {
+    /// NumPy's name of it.
+    const DESCR: &'static str;
+    /// Adds it to `out`, little-endian.
+    fn put(self, out: &mut Vec<u8>);
+    /// All numbers in `bytes`.
+    fn get(bytes: &[u8], big: bool) -> Vec<Self>;
+}
+
+macro_rules! element {
+    ($($kind:ty = $descr:literal),*) => {$(
+        impl Element for $kind {
+            const DESCR: &'static str = $descr;
+
+            fn put(self, out: &mut Vec<u8>) {
+                out.extend(self.to_le_bytes());
+            }
+
+            fn get(bytes: &[u8], big: bool) -> Vec<Self> {
+                let number = if big { <$kind>::from_be_bytes } else { <$kind>::from_le_bytes };
+                bytes.as_chunks().0.iter().map(|b| number(*b)).collect()
+            }
+        }
+    )*};
+}
+element!(u8 = "|u1", u32 = "<u4", u64 = "<u8", i64 = "<i8", f32 = "<f4", f64 = "<f8");
+
+/// Numbers written at a time.
+const CHUNK: usize = 1 << 16;
+
+fn put<T: Element>(mut out: impl Write, shape: &[usize], values: &[T]) -> io::Result<()> {
+    assert_eq!(values.len(), shape.iter().product::<usize>(), "an array of shape {shape:?} has as many values");
+    out.write_all(&header::written(T::DESCR, shape))?;
+    let mut bytes = Vec::new();
+    for chunk in values.chunks(CHUNK) {
+        bytes.clear();
+        chunk.iter().for_each(|value| value.put(&mut bytes));
+        out.write_all(&bytes)?;
+    }
+    Ok(())
 }
 
 /// Writes one array to `path`.
-pub fn write_npy<T: AutoSerialize + Copy>(path: &Path, shape: &[usize], values: &[T]) -> Result<()> {
-    let shape: Vec<u64> = shape.iter().map(|n| *n as u64).collect();
-    write_whole(path, |w| put(w, &shape, values))
+pub fn write_npy<T: Element>(path: &Path, shape: &[usize], values: &[T]) -> Result<()> {
+    write_atomic(path, |w| put(w, shape, values))
 }
 
 /// A `.npz` archive of vectors being written.
@@ -31,25 +68,24 @@ pub struct Npz<W: Write + Seek>(ZipWriter<W>);
 
 impl<W: Write + Seek> Npz<W> {
     /// Adds the vector `name`.
-    pub fn add<T: AutoSerialize + Copy>(&mut self, name: &str, values: &[T]) -> io::Result<()> {
+    pub fn add<T: Element>(&mut self, name: &str, values: &[T]) -> io::Result<()> {
         self.add_shaped(name, &[values.len()], values)
     }
 
     /// Adds the array `name` of this shape.
-    pub fn add_shaped<T: AutoSerialize + Copy>(&mut self, name: &str, shape: &[usize], values: &[T]) -> io::Result<()> {
-        let shape: Vec<u64> = shape.iter().map(|n| *n as u64).collect();
+    pub fn add_shaped<T: Element>(&mut self, name: &str, shape: &[usize], values: &[T]) -> io::Result<()> {
         // No time stamp: equal contents give equal files.
         let options = SimpleFileOptions::default()
             .compression_method(zip::CompressionMethod::Deflated)
             .last_modified_time(zip::DateTime::default());
         self.0.start_file(format!("{name}.npy"), options).map_err(io::Error::other)?;
-        put(&mut self.0, &shape, values)
+        put(&mut self.0, shape, values)
     }
 }
 
 /// Writes a compressed archive to `path`.
 pub fn write_npz(path: &Path, fill: impl FnOnce(&mut Npz<io::Cursor<Vec<u8>>>) -> io::Result<()>) -> Result<()> {
-    write_whole(path, |w| {
+    write_atomic(path, |w| {
         let mut npz = Npz(ZipWriter::new(io::Cursor::new(Vec::new())));
         fill(&mut npz)?;
         w.write_all(npz.0.finish().map_err(io::Error::other)?.get_ref())
@@ -57,7 +93,7 @@ pub fn write_npz(path: &Path, fill: impl FnOnce(&mut Npz<io::Cursor<Vec<u8>>>) -
 }
 
 /// The vector `name` of the archive `path`.
-pub fn read_npz<T: Deserialize>(path: &Path, name: &str) -> Result<Vec<T>> {
+pub fn read_npz<T: Element>(path: &Path, name: &str) -> Result<Vec<T>> {
     let wrong = |what: String| Error::file(format!("{}: {name}: {what}", path.display()), "make the file again");
     let mut zip = zip::ZipArchive::new(io::Cursor::new(read_bytes(path)?)).map_err(|e| wrong(e.to_string()))?;
     let file = zip.by_name(&format!("{name}.npy")).map_err(|e| wrong(e.to_string()))?;
@@ -67,30 +103,18 @@ pub fn read_npz<T: Deserialize>(path: &Path, name: &str) -> Result<Vec<T>> {
     if bytes.len() as u64 > MOST_UNPACKED {
         return Err(wrong(format!("it is larger than {} MiB when unpacked", MOST_UNPACKED >> 20)));
     }
-    if !header_fits(&bytes, bytes.len() as u64) {
-        return Err(wrong("the file ends within its header".into()));
-    }
-    let npy = npyz::NpyFile::new(bytes.as_slice()).map_err(|e| wrong(e.to_string()))?;
-    let promised = npy.shape().iter().try_fold(1u64, |all, n| all.checked_mul(*n));
-    if promised.is_none_or(|n| n > bytes.len() as u64) {
-        return Err(wrong(format!("{:?} numbers are promised, but the file ends before them", npy.shape())));
-    }
-    npy.into_vec().map_err(|e| wrong(e.to_string()))
+    let mut data = bytes.as_slice();
+    let header = Header::read(&mut data).map_err(|e| wrong(e.to_string()))?;
+    let big = header.is_big(T::DESCR).ok_or_else(|| wrong(format!("its numbers are {}", header.descr)))?;
+    let length = header.count().and_then(|n| n.checked_mul(size_of::<T>() as u64)).filter(|n| *n <= data.len() as u64);
+    let Some(length) = length else {
+        return Err(wrong(format!("{:?} numbers are promised, but the file ends before them", header.shape)));
+    };
+    Ok(T::get(&data[..length as usize], big))
 }
 
 /// The most bytes of one array in an archive.
 const MOST_UNPACKED: u64 = 4 << 30;
-
-/// Whether the header of a file of `length` bytes, which begins with `start`, can be as long as it claims: room is made for
-/// it before it is read.
-fn header_fits(start: &[u8], length: u64) -> bool {
-    let claimed = match start {
-        [_, _, _, _, _, _, 1, _, a, b, ..] => u64::from(u16::from_le_bytes([*a, *b])),
-        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
-        _ => return false,
-    };
-    claimed <= length
-}
 
 #[cfg(test)]
 mod tests {
@@ -101,9 +125,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.npy");
         write_npy(&path, &[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.5]).unwrap();
-        let npy = npyz::NpyFile::new(std::fs::File::open(&path).unwrap()).unwrap();
-        assert_eq!(npy.shape(), &[2, 3]);
-        assert_eq!(npy.into_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]);
+        let bytes = std::fs::read(&path).unwrap();
+        let mut data = bytes.as_slice();
+        assert_eq!(Header::read(&mut data).unwrap().shape, [2, 3]);
+        assert_eq!(f32::get(data, false), [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]);
+        let many: Vec<u32> = (0..CHUNK as u32 + 7).collect();
+        write_npy(&path, &[many.len()], &many).unwrap();
+        assert_eq!(u32::get(&std::fs::read(&path).unwrap()[128..], false), many);
+        assert_eq!((u8::get(&[1, 2], true), u32::get(&[0, 0, 1, 2], true)), (vec![1, 2], vec![258]));
     }
 
     #[test]
@@ -125,14 +154,6 @@ mod tests {
         assert_eq!(read_npz::<f32>(&path, "vote").unwrap()[1], 0.5);
         assert!(read_npz::<u32>(&path, "votes").unwrap_err().message.contains("votes"));
         assert!(read_npz::<u32>(&path, "vote").is_err(), "of another type");
-        let npy = std::fs::read({
-            write_npy(&dir.path().join("x.npy"), &[1], &[1u32]).unwrap();
-            dir.path().join("x.npy")
-        })
-        .unwrap();
-        assert!(header_fits(&npy, npy.len() as u64));
-        assert!(!header_fits(&npy[..9], 9) && !header_fits(b"\x93NUMPY\x01\0\xff\xff", 100));
-        assert!(!header_fits(b"\x93NUMPY\x03\0\xff\xff\xff\xff", 4000), "four bytes of length");
         std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
         assert!(read_npz::<u32>(&path, "label").unwrap_err().message.contains("a.npz"));
     }

@@ -23,8 +23,8 @@ fn ids(features: &Matrix) -> Vec<u64> {
 }
 
 fn run(features: &Matrix, k: usize, iterations: usize) -> Clusters {
-    let settings = KMeans { k, iterations, spherical: false, start: None };
-    kmeans(features, &ids(features), &settings, 5, 1, 2, &mut |_| Ok(())).unwrap()
+    kmeans(features, &KMeans { iterations, ids: Some(&ids(features)), seed: 5, draw: (1, 2), ..KMeans::new(k) })
+        .unwrap()
 }
 
 fn squared(a: &[f32], b: &[f32]) -> f64 {
@@ -175,9 +175,9 @@ fn the_order_of_rows_does_not_matter_but_for_rounding() {
     back.reverse();
     let reversed = Matrix::new(8, back.iter().flat_map(|&i| features.row(i).to_vec()).collect());
     let reversed_ids: Vec<u64> = back.iter().map(|&i| ids(&features)[i]).collect();
-    let settings = KMeans { k: 9, iterations: 5, spherical: false, start: None };
+    let settings = KMeans { iterations: 5, ids: Some(&reversed_ids), seed: 5, draw: (1, 2), ..KMeans::new(9) };
     let a = run(&features, 9, 5);
-    let b = kmeans(&reversed, &reversed_ids, &settings, 5, 1, 2, &mut |_| Ok(())).unwrap();
+    let b = kmeans(&reversed, &settings).unwrap();
     assert!((a.objective - b.objective).abs() < 1e-4 * a.objective);
     assert!((0..200).all(|i| a.assignment[back[i]] == b.assignment[i]));
 }
@@ -198,8 +198,7 @@ fn ties_go_to_the_lowest_cluster() {
 #[test]
 fn spherical_centroids_have_unit_length() {
     let features = blobs(100, 8, 2);
-    let settings = KMeans { k: 7, iterations: 3, spherical: true, start: None };
-    let clusters = kmeans(&features, &ids(&features), &settings, 0, 0, 0, &mut |_| Ok(())).unwrap();
+    let clusters = kmeans(&features, &KMeans { iterations: 3, spherical: true, ..KMeans::new(7) }).unwrap();
     for j in 0..7 {
         assert!((squared(clusters.centroids.row(j), &[0.0; 8]) - 1.0).abs() < 1e-6);
     }
@@ -263,8 +262,7 @@ fn a_single_row() {
 fn k_beyond_n_no_rows_or_no_clusters_are_wrong_use() {
     let features = blobs(4, 3, 0);
     for (features, k) in [(features.clone(), 5), (features, 0), (Matrix::default(), 1)] {
-        let settings = KMeans { k, iterations: 1, spherical: false, start: None };
-        let error = kmeans(&features, &ids(&features), &settings, 0, 0, 0, &mut |_| Ok(())).unwrap_err();
+        let error = kmeans(&features, &KMeans { iterations: 1, ..KMeans::new(k) }).unwrap_err();
         assert_eq!(error.exit_code(), 2);
     }
     assert_eq!(assign(&Matrix::default(), &Matrix::default()), (vec![], vec![]));
@@ -275,8 +273,7 @@ fn features_that_are_not_finite_are_refused() {
     assert_eq!(assign(&Matrix::new(1, vec![f32::NAN, 1.0]), &Matrix::new(1, vec![0.0, 1.0])).0, [0, 1]);
     for bad in [f32::NAN, f32::INFINITY, -1e30] {
         let features = Matrix::new(2, vec![0.0, 1.0, bad, 0.0]);
-        let settings = KMeans { k: 1, iterations: 1, spherical: false, start: None };
-        assert!(kmeans(&features, &[0, 1], &settings, 0, 0, 0, &mut |_| Ok(())).is_err());
+        assert!(kmeans(&features, &KMeans { iterations: 1, ..KMeans::new(1) }).is_err());
     }
 }
 
@@ -288,8 +285,7 @@ fn an_error_of_the_callback_ends_the_work() {
         calls.push(i);
         if i == 2 { Err(Error::stopped()) } else { Ok(()) }
     };
-    let settings = KMeans { k: 3, iterations: 10, spherical: false, start: None };
-    assert!(kmeans(&features, &ids(&features), &settings, 0, 0, 0, &mut stop).is_err());
+    assert!(kmeans_with(&features, &KMeans { iterations: 10, ..KMeans::new(3) }, &mut stop).is_err());
     assert_eq!(calls, [0, 1, 2]);
 }
 
@@ -297,18 +293,36 @@ fn an_error_of_the_callback_ends_the_work() {
 fn a_given_start_is_where_it_begins() {
     let features = blobs(200, 8, 9);
     let plain = run(&features, 9, 0).centroids;
-    let settings = KMeans { k: 9, iterations: 3, spherical: false, start: Some(&plain) };
-    let from = |settings: &KMeans| kmeans(&features, &ids(&features), settings, 5, 1, 2, &mut |_| Ok(()));
+    let settings = KMeans { iterations: 3, start: Some(&plain), seed: 5, draw: (1, 2), ..KMeans::new(9) };
+    let ids = ids(&features);
+    let from = |settings: &KMeans| kmeans(&features, &KMeans { ids: Some(&ids), ..*settings });
     // The same first centroids, so the same end.
     assert_eq!(from(&settings).unwrap(), run(&features, 9, 3));
     // From the end of a run on, it goes on as that run would have.
     let half = run(&features, 9, 2);
     assert_eq!(
-        from(&KMeans { iterations: 1, start: Some(&half.centroids), ..settings.clone() }).unwrap(),
+        from(&KMeans { iterations: 1, start: Some(&half.centroids), ..settings }).unwrap(),
         run(&features, 9, 3)
     );
     for bad in [Matrix::new(8, vec![0.0; 80]), Matrix::new(9, vec![0.0; 81]), Matrix::new(8, vec![f32::NAN; 72])] {
-        let error = from(&KMeans { start: Some(&bad), ..settings.clone() }).unwrap_err();
+        let error = from(&KMeans { start: Some(&bad), ..settings }).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{}", error.message);
     }
+}
+
+#[test]
+fn ids_must_number_the_rows_and_the_best_run_counts() {
+    let features = Matrix::new(1, vec![0.0, 1.0, 2.0]);
+    let error = kmeans(&features, &KMeans { ids: Some(&[0, 1]), ..KMeans::new(2) }).unwrap_err();
+    assert!(error.message.contains("2 ids do not number 3 rows"), "{error:?}");
+    let with = |objective: f64, k: u32| Clusters {
+        assignment: vec![k],
+        centroids: Matrix::default(),
+        distances: Vec::new(),
+        objective,
+    };
+    let best = best_of(4, |run| Ok(with([3.0, 1.0, 2.0, 1.0][run as usize], run))).unwrap();
+    assert_eq!(best.assignment, [1], "the first of equals");
+    assert_eq!(best_of(0, |run| Ok(with(0.0, run))).unwrap().assignment, [0]);
+    assert!(best_of(2, |_| Err(Error::stopped())).is_err());
 }

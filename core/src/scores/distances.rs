@@ -1,7 +1,7 @@
 //! Scores that look at all distances between samples: exact, a block of rows at a time, so that memory stays small.
 
-use crate::matmul::{MatrixRef, matmul};
-use crate::matrix::Matrix;
+use crate::matmul::matmul;
+use crate::matrix::{Matrix, MatrixRef};
 use rayon::prelude::*;
 
 /// Rows of a work unit.
@@ -25,7 +25,7 @@ fn by_row<T: Send>(features: &Matrix, score: &(dyn Fn(usize, &[f64]) -> T + Sync
         let pairs = features.row(i).iter().zip(features.row(j));
         pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
     };
-    let all = MatrixRef::new(&features.values, n, dim);
+    let all = features.view();
     let block = |b: usize| -> Vec<T> {
         let rows = b * BLOCK..((b + 1) * BLOCK).min(n);
         let mut products = vec![0.0; rows.len() * n];

@@ -4,7 +4,7 @@ use super::*;
 use crate::data::augment::Augmenter;
 use crate::data::{Dataset, Load, Source};
 use crate::model::Network as Built;
-use crate::schedule::{Schedule, probe_interval};
+use pcp_core::schedule::{Schedule, probe_interval};
 use serde::Serialize;
 
 /// The settings that a run uses: complete and checked. Made by [`Config::resolve`], written to `config.toml`, read back by
@@ -93,7 +93,7 @@ impl Config {
 
     /// Every `"auto"` replaced by a value for `samples` training images; `mean_std` is asked only where a mean or a deviation is open.
     fn complete(self, samples: usize, mean_std: impl FnOnce() -> Result<[[f64; 3]; 2]>) -> Result<Resolved> {
-        let Schedule { floor, history, upper, .. } = Schedule::new(&self, samples)?;
+        let Schedule { floor, history, upper, .. } = self.schedule(samples)?;
         let (size, stored) = (self.image_side(), self.stored_side());
         let every = self.evaluate.every.or(probe_interval(self.train.epochs));
         let (d, c, p, e) = (self.data, self.clusters, self.purify, self.evaluate);
@@ -180,7 +180,7 @@ impl Resolved {
 
     /// The schedule for `samples` training images.
     pub fn schedule(&self, samples: usize) -> Result<Schedule> {
-        Schedule::new(&Config::from(self.clone()), samples)
+        Config::from(self.clone()).schedule(samples)
     }
 
     /// The views of the images, as these settings describe them.

@@ -36,7 +36,7 @@ type Links = BTreeMap<PathBuf, PathBuf>;
 /// Makes ImageNet-100 in `out`, with a link per class folder: of `imagenet`, `train/<wnid>` becomes `train/<wnid>`, and
 /// `val/<wnid>` becomes `test/<wnid>`.
 pub fn in100(imagenet: &Path, out: &Path, stop: &Cancel) -> Result<Derived> {
-    atomic::free(out)?;
+    atomic::require_empty(out)?;
     let imagenet = real(imagenet)?;
     if let Some(absent) = ["train", "val"].into_iter().find(|split| !imagenet.join(split).is_dir()) {
         return Err(Error::usage(
@@ -88,7 +88,7 @@ pub fn in100(imagenet: &Path, out: &Path, stop: &Cancel) -> Result<Derived> {
 /// Makes training and test folders of CUB-200-2011 in `out`, with a link per image, by the official split. The class is the
 /// folder that `images.txt` has an image in; the release's other lists say the same and are not read.
 pub fn cub200(cub: &Path, out: &Path, stop: &Cancel, tick: Tick) -> Result<Derived> {
-    atomic::free(out)?;
+    atomic::require_empty(out)?;
     let cub = real(cub)?;
     let lists = ["images.txt", "train_test_split.txt"];
     if let Some(absent) = lists.into_iter().find(|list| !cub.join(list).is_file()) {
@@ -195,7 +195,7 @@ fn real(release: &Path) -> Result<PathBuf> {
 
 /// Makes the folder `out` with these links, all or nothing.
 fn make(out: &Path, links: &Links, stop: &Cancel, tick: Tick) -> Result<()> {
-    atomic::make_whole(out, |unfinished| {
+    atomic::make_folder_atomic(out, |unfinished| {
         for folder in ["train", "test"] {
             atomic::make_folder(&unfinished.join(folder))?;
         }

@@ -5,7 +5,7 @@ use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{free, make_folder, make_whole, write_bytes};
+use pcp_core::io::atomic::{make_folder, make_folder_atomic, require_empty, write_bytes};
 use pcp_core::rng::{Key, Purpose, Stream};
 use std::path::Path;
 
@@ -66,8 +66,8 @@ pub fn write(root: &Path, request: &Request, stop: &Cancel) -> Result<()> {
         let message = format!("--train is {}, --test is {}", request.train, request.test);
         return Err(Error::usage(message, "give numbers from 1 to 1,000,000"));
     }
-    free(root)?;
-    make_whole(root, |folder| {
+    require_empty(root)?;
+    make_folder_atomic(root, |folder| {
         for part in ["Annotations", "JPEGImages", "ImageSets/Main"] {
             make_folder(&folder.join(part))?;
         }

@@ -3,7 +3,7 @@
 use crate::data::Labels;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::kmeans::{KMeans, kmeans};
+use pcp_core::kmeans::{KMeans, best_of, kmeans_with};
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::{Key, Purpose};
 use pcp_core::scores::{Contingency, FilterScore, silhouette};
@@ -86,14 +86,10 @@ pub fn score(
     seed: u64,
     on_start: &mut dyn FnMut(u32) -> Result<()>,
 ) -> Result<ClusterScore> {
-    let settings = KMeans { k, iterations: ITERATIONS, spherical: false, start: None };
-    let mut best = kmeans(features, ids, &settings, seed, 0, 0, &mut |_| on_start(0))?;
-    for start in 1..STARTS {
-        let other = kmeans(features, ids, &settings, seed, 0, start, &mut |_| on_start(start))?;
-        if other.objective < best.objective {
-            best = other;
-        }
-    }
+    let best = best_of(STARTS, |start| {
+        let settings = KMeans { iterations: ITERATIONS, ids: Some(ids), seed, draw: (0, start), ..KMeans::new(k) };
+        kmeans_with(features, &settings, &mut |_| on_start(start))
+    })?;
     on_start(STARTS)?;
     let assignment = &best.assignment;
     let (rows, of) = sample(features, ids, assignment, seed);

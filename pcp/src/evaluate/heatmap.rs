@@ -9,7 +9,7 @@ use crate::model::{Batch, Maps, Network, Weights};
 use image::{Rgb, RgbImage};
 use pcp_core::error::Error;
 use pcp_core::error::Result;
-use pcp_core::io::atomic::write_whole;
+use pcp_core::io::atomic::write_atomic;
 use std::io::Cursor;
 use std::path::Path;
 
@@ -115,7 +115,7 @@ pub fn write_png(path: &Path, picture: &RgbImage) -> Result<()> {
     picture
         .write_to(&mut bytes, image::ImageFormat::Png)
         .map_err(|e| Error::file(format!("{}: {e}", path.display()), "please report this"))?;
-    write_whole(path, |w| std::io::Write::write_all(w, bytes.get_ref()))
+    write_atomic(path, |w| std::io::Write::write_all(w, bytes.get_ref()))
 }
 
 #[cfg(test)]

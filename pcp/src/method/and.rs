@@ -3,8 +3,8 @@
 
 use super::{At, FoundTargets, Memory, Method, Past, Plan};
 use pcp_core::error::Result;
-use pcp_core::matmul::{MatrixRef, matmul};
-use pcp_core::matrix::Matrix;
+use pcp_core::matmul::matmul;
+use pcp_core::matrix::{Matrix, MatrixRef};
 use pcp_core::neighbours::nearest;
 use pcp_core::purify::{Positives, Purified, Status};
 use rayon::prelude::*;
@@ -74,7 +74,7 @@ fn neighbourhoods(bank: &Matrix, anchors: usize, k: usize, tau: f32) -> Positive
 
 /// `H_i = -sum_j p_ij log p_ij` with `p_i = softmax(M m_i / tau)`, itself among the rows.
 fn entropies(bank: &Matrix, tau: f32) -> Vec<f64> {
-    let m = MatrixRef::new(&bank.values, bank.rows, bank.dim);
+    let m = bank.view();
     let entropy = |row: &[f32]| {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         // With z_j = (s_j - max) / tau: H = log sum e^z - sum z e^z / sum e^z.

@@ -46,7 +46,7 @@ impl Method for DeepCluster {
         on_iteration: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<FoundTargets> {
         let (k, dim) = (plan.schedule.floor, features.dim);
-        let reduced = whitened(features, plan.config.deepcluster.components);
+        let reduced = whitened(features, plan.config.deepcluster.components, &mut || on_iteration(0))?;
         let labels = cluster(plan, &reduced, k, None, at, 0, on_iteration)?.assignment;
         let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
         let purified = purify(&reduced, &labels, k, &whole, &History::default());
@@ -84,11 +84,11 @@ impl Method for DeepCluster {
 }
 
 /// Features of more than `components` numbers, reduced to so many and whitened; all scaled to unit length.
-fn whitened(features: &Matrix, components: usize) -> Matrix {
-    match features.dim > components {
-        true => Pca::fit(features, components).apply(features, true).normalised(),
+fn whitened(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Matrix> {
+    Ok(match features.dim > components {
+        true => Pca::fit(features, components, on_step)?.apply(features, true).normalised(),
         false => features.clone().normalised(),
-    }
+    })
 }
 
 /// DeepCluster's sampler: int(N / non-empty clusters) + 1 samples of every cluster that has any, with replacement where it is
@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn short_features_are_scaled_and_long_ones_whitened() {
         let x = Matrix::new(3, vec![3.0, 0.0, 4.0, 0.0, 2.0, 0.0, 1.0, 1.0, 1.0, -5.0, 0.5, 2.0]);
-        assert_eq!(whitened(&x, 3).row(0), [0.6, 0.0, 0.8]);
-        let reduced = whitened(&x, 2);
+        assert_eq!(whitened(&x, 3, &mut || Ok(())).unwrap().row(0), [0.6, 0.0, 0.8]);
+        let reduced = whitened(&x, 2, &mut || Ok(())).unwrap();
         assert_eq!((reduced.rows, reduced.dim), (4, 2));
         assert!((0..4).all(|i| (reduced.row(i).iter().map(|v| v * v).sum::<f32>() - 1.0).abs() < 1e-5));
     }

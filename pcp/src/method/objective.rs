@@ -4,8 +4,8 @@
 //! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
 
 use crate::config::LossForm;
-use pcp_core::matmul::{MatrixRef, matmul};
-use pcp_core::matrix::{Matrix, dot};
+use pcp_core::matmul::matmul;
+use pcp_core::matrix::{Matrix, MatrixRef, dot};
 use pcp_core::purify::Positives;
 use rayon::prelude::*;
 
@@ -99,7 +99,7 @@ pub fn local_loss(
     background: usize,
     tau: f32,
 ) -> BankLoss {
-    let m = MatrixRef::new(&bank.values, bank.rows, bank.dim);
+    let m = bank.view();
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
     let blocks: Vec<Vec<(f64, Vec<f32>)>> =
         (v.values.par_chunks(LOCAL_ROWS * v.dim).zip(samples.par_chunks(LOCAL_ROWS)))
@@ -158,7 +158,7 @@ fn log_sum_exp(logits: &[f64]) -> f64 {
 pub fn spreading_loss(v: &Matrix, tau: f32) -> (f64, Vec<f32>) {
     let (n, d) = (v.rows, v.dim);
     assert!(n.is_multiple_of(2), "two views of every sample");
-    let all = MatrixRef::new(&v.values, n, d);
+    let all = v.view();
     let mut similarity = vec![0.0f32; n * n];
     matmul(all, all.t(), &mut similarity, false);
     // Row by row, similarities become coefficients c_ij of x_j in the gradient by x_i.

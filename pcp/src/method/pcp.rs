@@ -8,7 +8,7 @@ use crate::method::bank::Bank;
 use crate::method::objective::{bank_loss, spreading_loss};
 use crate::model::{Step, Tap};
 use pcp_core::error::Result;
-use pcp_core::kmeans::{Clusters, KMeans, kmeans};
+use pcp_core::kmeans::{Clusters, KMeans, best_of, kmeans_with};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Positives, Purified, Rules, Status, Votes, purify};
 
@@ -90,15 +90,23 @@ pub(super) fn cluster(
     features: &Matrix,
     k: usize,
     start: Option<&Matrix>,
-    (round, epoch): At,
+    draw: At,
     run: u32,
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Clusters> {
     let c = &plan.config.clusters;
-    let settings = KMeans { k, iterations: c.iterations, spherical: c.spherical, start };
     // Runs differ by the seed's high bits, which nobody sets by hand.
     let seed = plan.config.train.seed ^ (u64::from(run) << 48);
-    kmeans(features, plan.ids(), &settings, seed, round, epoch, on_iteration)
+    let settings = KMeans {
+        iterations: c.iterations,
+        spherical: c.spherical,
+        start,
+        ids: Some(plan.ids()),
+        seed,
+        draw,
+        ..KMeans::new(k)
+    };
+    kmeans_with(features, &settings, on_iteration)
 }
 
 /// k-means, several times where the settings ask for it; the least objective counts. Only the first run is given `start`.
@@ -110,14 +118,10 @@ fn best_cluster(
     at: At,
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Clusters> {
-    let mut best = cluster(plan, features, k, start, at, 0, on_iteration)?;
-    for run in 1..plan.config.clusters.runs {
-        let found = cluster(plan, features, k, None, at, run, on_iteration)?;
-        if found.objective < best.objective {
-            best = found;
-        }
-    }
-    Ok(best)
+    best_of(plan.config.clusters.runs, |run| {
+        let start = start.filter(|_| run == 0);
+        cluster(plan, features, k, start, at, run, on_iteration)
+    })
 }
 
 /// How this epoch purifies.

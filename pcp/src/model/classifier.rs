@@ -1,7 +1,7 @@
 //! A linear classifier over features, with its cross-entropy, its gradients and its own SGD.
 
-use pcp_core::matmul::{MatrixRef, matmul};
-use pcp_core::matrix::Matrix;
+use pcp_core::matmul::matmul;
+use pcp_core::matrix::{Matrix, MatrixRef};
 use pcp_core::rng::{Key, Purpose};
 use rayon::prelude::*;
 
@@ -62,7 +62,7 @@ impl Classifier {
     /// The outputs for `x`, `[b, classes]`.
     fn logits(&self, x: &Matrix) -> Vec<f32> {
         let mut out = vec![0.0; x.rows * self.classes()];
-        let w = MatrixRef::new(&self.weight.values, self.weight.rows, self.weight.dim);
+        let w = self.weight.view();
         product(&x.values, x.dim, w.t(), self.classes(), &mut out);
         for row in out.chunks_mut(self.classes().max(1)) {
             row.iter_mut().zip(&self.bias).for_each(|(o, b)| *o += b);

@@ -4,7 +4,7 @@
 use super::sheets::Clustering;
 use super::{Limits, Pool, View, map, rounded, sprites};
 use crate::data::{Images, Labels};
-use pcp_core::curate::auto::Tried;
+use pcp_core::cluster_count::Tried;
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::Grouping;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Clusters as people look at them: a list, sheets of their members, what does not belong, and the classes in them.
 
-use super::{Pool, rounded, trusted};
+use super::{Pool, rounded};
 use crate::data::Labels;
 use pcp_core::purify::Grouping;
 use pcp_core::purify::Status;
@@ -61,7 +61,7 @@ impl<'a> Clustering<'a> {
                 let of = |row: &u32| labels.of[*row as usize];
                 let (class, count) = most_common(members.iter().map(of))?;
                 let kept: Vec<u32> =
-                    members.iter().filter(|r| trusted(grouping.status[**r as usize])).map(of).collect();
+                    members.iter().filter(|r| grouping.status[**r as usize].belongs()).map(of).collect();
                 let pure = kept.iter().filter(|c| **c == class).count() as f64 / kept.len() as f64;
                 Some((class, count as f64 / members.len() as f64, (!kept.is_empty()).then_some(pure)))
             });
@@ -89,7 +89,7 @@ impl<'a> Clustering<'a> {
     /// Share of the images that learn in company.
     pub fn kept(&self) -> f64 {
         let status = &self.grouping.status;
-        status.iter().filter(|s| trusted(**s)).count() as f64 / status.len().max(1) as f64
+        status.iter().filter(|s| s.belongs()).count() as f64 / status.len().max(1) as f64
     }
 
     /// The largest clusters in figures.

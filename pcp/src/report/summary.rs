@@ -46,7 +46,7 @@ fn kept(contents: &Contents) -> Option<(usize, f64)> {
     let mut clusters = g.cluster.clone();
     clusters.sort_unstable();
     clusters.dedup();
-    let kept = g.status.iter().filter(|s| super::trusted(**s)).count();
+    let kept = g.status.iter().filter(|s| s.belongs()).count();
     Some((clusters.len(), kept as f64 / g.status.len().max(1) as f64))
 }
 

@@ -2,7 +2,8 @@
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{csv_rows, read_bytes};
+use pcp_core::io::atomic::read_bytes;
+use pcp_core::io::csv;
 use pcp_core::io::npy::{read_matrix, read_npz};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{Grouping, Status};
@@ -97,7 +98,7 @@ impl RunFolder {
 /// Every line of a CSV file but its heading, read by `parse`, which is also told the line's number.
 fn lines<T>(path: &Path, parse: impl Fn(usize, &[String]) -> Result<T>) -> Result<Vec<T>> {
     let text = String::from_utf8_lossy(&read_bytes(path)?).into_owned();
-    csv_rows(&text).iter().enumerate().skip(1).map(|(i, row)| parse(i + 1, row)).collect()
+    csv::rows(&text).iter().enumerate().skip(1).map(|(i, row)| parse(i + 1, row)).collect()
 }
 
 fn number<T: FromStr>(path: &Path, line: usize, text: &str) -> Result<T> {

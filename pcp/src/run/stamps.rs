@@ -3,7 +3,8 @@
 use super::RunFolder;
 use crate::data::{Dataset, FileStamp, Stamp};
 use pcp_core::error::Result;
-use pcp_core::io::atomic::{csv_field, csv_rows, write_whole};
+use pcp_core::io::atomic::write_atomic;
+use pcp_core::io::csv;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -15,10 +16,10 @@ impl RunFolder {
         if data.stamps.is_empty() {
             return Ok(());
         }
-        write_whole(&self.file(NAME), |w| {
+        write_atomic(&self.file(NAME), |w| {
             writeln!(w, "file,bytes,modified")?;
             for FileStamp { name, stamp } in &data.stamps {
-                writeln!(w, "{},{},{}", csv_field(name), stamp.size, stamp.modified)?;
+                writeln!(w, "{},{},{}", csv::field(name), stamp.size, stamp.modified)?;
             }
             Ok(())
         })
@@ -30,7 +31,7 @@ impl RunFolder {
         let Ok(bytes) = std::fs::read(self.file(NAME)) else { return Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
         let mut before: BTreeMap<String, Option<Stamp>> = BTreeMap::new();
-        for row in csv_rows(&text).into_iter().skip(1) {
+        for row in csv::rows(&text).into_iter().skip(1) {
             let [name, size, modified] = row.as_slice() else { continue };
             let stamp = size.parse().ok().zip(modified.parse().ok());
             before.insert(name.clone(), stamp.map(|(size, modified)| Stamp { size, modified }));

@@ -6,7 +6,7 @@
 
 use super::NamedMatrix;
 use crate::error::{Error, Result, listed};
-use crate::io::atomic::{CsvReader, Record};
+use crate::io::csv::{self, Record};
 use crate::matrix::Matrix;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<NamedMatrix> {
             format!("give one line per image: numbers separated by commas, and at most one column of names ({names})");
         Error::data(message, hint)
     };
-    let mut reader = CsvReader::open(path)?;
+    let mut reader = csv::Reader::open(path)?;
     let (mut names, mut values) = (Vec::new(), Vec::new());
     // The column of names, and how many columns there are with those that hold numbers.
     let (mut name_column, mut columns): (Option<usize>, Option<(usize, Vec<usize>)>) = (None, None);
@@ -66,7 +66,7 @@ pub fn read(path: &Path) -> Result<NamedMatrix> {
     if values.is_empty() {
         return Err(wrong(1, "it has no rows".into()));
     }
-    Ok(NamedMatrix { features: Matrix::new(dim, values), names: name_column.map(|_| names) })
+    Ok(NamedMatrix { matrix: Matrix::new(dim, values), names: name_column.map(|_| names) })
 }
 
 /// Whether the fields are 0, 1, 2 and so on, perhaps after an empty one.
@@ -103,7 +103,7 @@ mod tests {
             ",x,y\n0,1,2.5\n1,-3,4e-3\n",
         ] {
             let matrix = parsed(text).unwrap();
-            assert_eq!(matrix.features, expected, "{text}");
+            assert_eq!(matrix.matrix, expected, "{text}");
             assert_eq!(matrix.names, None, "{text}");
         }
         for text in [
@@ -112,16 +112,13 @@ mod tests {
             "0,Path,1\n1,\"a, \"\"b\"\"\nc.png\",2.5\n-3,ä.png,4e-3\n",
         ] {
             let matrix = parsed(text).unwrap();
-            assert_eq!(matrix.features, expected, "{text}");
+            assert_eq!(matrix.matrix, expected, "{text}");
             assert_eq!(matrix.names.unwrap(), ["a, \"b\"\nc.png", "ä.png"], "{text}");
         }
         for text in ["0,1,2\n5,6,7\n", ",0,1,2\n0,5,6,7\n"] {
-            assert_eq!(
-                parsed(text).unwrap(),
-                NamedMatrix { features: Matrix::new(3, vec![5.0, 6.0, 7.0]), names: None }
-            );
+            assert_eq!(parsed(text).unwrap(), NamedMatrix { matrix: Matrix::new(3, vec![5.0, 6.0, 7.0]), names: None });
         }
-        assert!(parsed("1,nan\n2,inf\n").unwrap().features.values[1].is_nan());
+        assert!(parsed("1,nan\n2,inf\n").unwrap().matrix.values[1].is_nan());
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! A matrix from a NumPy file, whoever wrote it: half, single or double precision, either byte order, rows or columns first.
 
-use super::header_fits;
+use super::header::Header;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use half::f16;
-use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek};
+use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
 const WANTED: &str = "give a 2-D array of float16, float32 or float64, as numpy.save writes it: one row per image";
@@ -77,32 +76,31 @@ pub fn read_numbers(path: &Path) -> Result<Matrix> {
     let file = File::open(path).map_err(unreadable)?;
     let bytes = file.metadata().map_err(unreadable)?.len();
     let mut reader = BufReader::with_capacity(1 << 20, file);
-    if !header_fits(reader.fill_buf().map_err(unreadable)?, bytes) {
-        return Err(wrong("no NumPy array: the file ends within its header".into()));
-    }
-    let header = NpyHeader::from_reader(&mut reader).map_err(|e| wrong(format!("no NumPy array: {e}")))?;
-    let kind = header.dtype();
-    if header.uses_pickled_array() {
+    let header = Header::read(&mut reader).map_err(|e| match e.kind() {
+        ErrorKind::InvalidData => wrong(format!("no NumPy array: {e}")),
+        _ => unreadable(e),
+    })?;
+    if header.descr.contains("|O") {
         return Err(Error::data(
             format!(
                 "{}: it holds pickled Python objects ({}), which are programs: they are not opened",
                 path.display(),
-                kind.descr()
+                header.descr
             ),
             "save plain numbers instead: numpy.save(file, numpy.stack(rows).astype('<f4'))",
         ));
     }
     let (number, big) =
-        number_of(&kind).ok_or_else(|| wrong(format!("its numbers are {}, not floats", kind.descr())))?;
-    let &[rows, dim] = header.shape() else {
-        let shape: Vec<String> = header.shape().iter().map(u64::to_string).collect();
+        number_of(&header).ok_or_else(|| wrong(format!("its numbers are {}, not floats", header.descr)))?;
+    let &[rows, dim] = header.shape.as_slice() else {
+        let shape: Vec<String> = header.shape.iter().map(u64::to_string).collect();
         return Err(wrong(format!("it has {} dimensions ({}), not 2", shape.len(), shape.join(" x "))));
     };
     if rows == 0 || dim == 0 {
         return Err(wrong(format!("it is empty: {rows} x {dim}")));
     }
     // Before memory is set aside for what the header promises.
-    let rest = bytes.saturating_sub(reader.stream_position().map_err(unreadable)?);
+    let rest = bytes.saturating_sub(header.length);
     let promised = rows.checked_mul(dim).and_then(|n| n.checked_mul(number.size() as u64));
     if promised.is_none_or(|n| n > rest) {
         return Err(wrong(format!(
@@ -117,21 +115,16 @@ pub fn read_numbers(path: &Path) -> Result<Matrix> {
         reader.read_exact(&mut buffer[..now]).map_err(unreadable)?;
         number.decode(&buffer[..now], big, &mut values);
     }
-    if header.order() == Order::Fortran {
+    if header.fortran {
         values = transposed(&values, dim, rows);
     }
     Ok(Matrix { rows, dim, values })
 }
 
-fn number_of(kind: &DType) -> Option<(Number, bool)> {
-    let DType::Plain(kind) = kind else { return None };
-    let number = match (kind.type_char(), kind.size_field()) {
-        (TypeChar::Float, 2) => Number::F16,
-        (TypeChar::Float, 4) => Number::F32,
-        (TypeChar::Float, 8) => Number::F64,
-        _ => return None,
-    };
-    Some((number, kind.endianness() == Endianness::Big))
+/// How the numbers are stored, and whether big-endian.
+fn number_of(header: &Header) -> Option<(Number, bool)> {
+    let kinds = [("<f2", Number::F16), ("<f4", Number::F32), ("<f8", Number::F64)];
+    kinds.into_iter().find_map(|(descr, number)| Some((number, header.is_big(descr)?)))
 }
 
 /// The transpose of `rows` x `cols` values.
@@ -147,7 +140,6 @@ fn transposed(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
 mod tests {
     use super::*;
     use crate::io::npy::write_npy;
-    use npyz::WriterBuilder;
 
     fn refused(fill: impl FnOnce(&Path)) -> String {
         let dir = tempfile::tempdir().unwrap();
@@ -244,10 +236,8 @@ mod tests {
         says(cut(4), "ends before");
         says(cut(11_000), "ends before");
         let columns = refused(|p| {
-            let options = npyz::WriteOptions::new().default_dtype().shape(&[2, 2]).order(Order::Fortran);
-            let mut npy = options.writer(File::create(p).unwrap()).begin_nd().unwrap();
-            npy.extend([f32::NAN, 1.0, 1.0, 1.0]).unwrap();
-            npy.finish().unwrap();
+            let data: Vec<u8> = [f32::NAN, 1.0, 1.0, 1.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+            by_hand(p, "<f4", true, "(2, 2)", &data);
         });
         says(columns, "row 0");
     }

@@ -8,7 +8,7 @@ use tar::EntryType;
 
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{make_folder, write_whole};
+use pcp_core::io::atomic::{make_folder, write_atomic};
 
 /// The most bytes and entries of an archive.
 const MOST_BYTES: u64 = 1 << 30;
@@ -24,7 +24,7 @@ pub fn unpack(archive: impl Read, folder: &str, out: &Path, stop: &Cancel) -> Re
         make_folder(out)?;
         // What is wrong with the archive is told apart from what is wrong with the disk.
         let mut broken = None;
-        let written = write_whole(&out.join(name), |w| {
+        let written = write_atomic(&out.join(name), |w| {
             let (mut copied, mut buffer) = (0, vec![0; 1 << 16]);
             while copied < size {
                 match contents.read(&mut buffer) {

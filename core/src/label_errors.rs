@@ -1,29 +1,26 @@
-//! Labels that are probably wrong: those that two witnesses contradict, the company of a row and a linear reading.
+//! Labels that are probably wrong: those with which a vote within clusters and a ridge classifier disagree.
 //!
-//! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the company
-//! says their mean over all clusterings. It is asked twice: the second time every member counts by what was said of its own
-//! label, so that labels which are probably wrong say less about those of others. The [`Reading`] knows what clusters cannot:
+//! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the [`ClusterVote`]
+//! is their mean over all clusterings. It is taken twice: the second time every member counts by the share its own label had,
+//! so that labels which are probably wrong say less about those of others. The [`RidgeProbe`] knows what clusters cannot:
 //! which directions of the features tell labels apart. `p(label | row)` is the mean of both. A row is suspected when another
 //! label has the greatest share, and the more, the less of its own label there is.
 
-use super::centres::trusted;
-use super::past::{aligned, columns};
-use super::reading::Reading;
-use crate::error::{Error, Result};
-use crate::labels::Labels;
+mod ridge;
+
+pub use ridge::RidgeProbe;
+
 use crate::matrix::Matrix;
 use crate::purify::{History, Purified, Rules, purify};
 use rayon::prelude::*;
-use std::collections::BTreeSet;
-use std::path::Path;
 
-/// Pseudo-members with labels by their shares in all rows, so that an empty company suggests nothing odd.
+/// Pseudo-members with labels by their shares in all rows, so that a cluster without others suggests nothing odd.
 const PRIOR: f64 = 0.5;
 
 /// Rows that are judged at once.
 const BLOCK: usize = 256;
 
-/// A label, held against what the witnesses say.
+/// What the cluster vote and the ridge classifier say about a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// The label with the greatest share; the row's own where no other has more.
@@ -33,11 +30,11 @@ pub struct Verdict {
 }
 
 /// Clusterings with what purification trusts of them.
-pub struct Company<'a> {
+pub struct ClusterVote<'a> {
     clusterings: Vec<(&'a [u32], Vec<bool>)>,
 }
 
-impl<'a> Company<'a> {
+impl<'a> ClusterVote<'a> {
     /// The clusters `assignment`, purified, and the `past` ones, each purified by `rules` but for votes.
     pub fn new(
         features: &Matrix,
@@ -46,7 +43,7 @@ impl<'a> Company<'a> {
         past: &'a [Vec<u32>],
         rules: &Rules,
     ) -> Self {
-        let trusts = |p: &Purified| p.status.iter().map(|s| trusted(*s)).collect::<Vec<bool>>();
+        let trusts = |p: &Purified| p.status.iter().map(|s| s.belongs()).collect::<Vec<bool>>();
         let rules = Rules { votes: None, ..*rules };
         let mut clusterings = vec![(assignment, trusts(purified))];
         for labels in past {
@@ -54,28 +51,28 @@ impl<'a> Company<'a> {
             let purified = purify(features, labels, clusters, &rules, &History::default());
             clusterings.push((labels, trusts(&purified)));
         }
-        Company { clusterings }
+        ClusterVote { clusterings }
     }
 
-    /// What the company of every row, and the `reading` if there is one, say of its label; nothing of rows without one.
-    pub fn verdicts(&self, of: &[Option<u32>], classes: usize, reading: Option<&Reading>) -> Vec<Option<Verdict>> {
+    /// What the clusters of every row, and the `probe` if there is one, say of its label; nothing of rows without one.
+    pub fn verdicts(&self, of: &[Option<u32>], classes: usize, probe: Option<&RidgeProbe>) -> Vec<Option<Verdict>> {
         let equal = vec![1.0; of.len()];
         let first = self.shares(of, classes, &equal, None);
         let weights: Vec<f64> = first.iter().map(|found| found.map_or(0.0, |(_, own)| own)).collect();
         let verdict = |found: Option<(u32, f64)>| {
             found.map(|(suggested, own)| Verdict { suggested, doubt: (1.0 - own).clamp(0.0, 1.0) as f32 })
         };
-        self.shares(of, classes, &weights, reading).into_iter().map(verdict).collect()
+        self.shares(of, classes, &weights, probe).into_iter().map(verdict).collect()
     }
 
     /// For every row with a label, the label with the greatest share and the share of its own, when members count by their
-    /// `weights`; the mean of the company's and the `reading`'s shares, if there is one.
+    /// `weights`; the mean of the clusters' and the `probe`'s shares, if there is one.
     fn shares(
         &self,
         of: &[Option<u32>],
         classes: usize,
         weights: &[f64],
-        reading: Option<&Reading>,
+        probe: Option<&RidgeProbe>,
     ) -> Vec<Option<(u32, f64)>> {
         let mut prior = vec![0.0; classes];
         of.iter().flatten().for_each(|class| prior[*class as usize] += 1.0);
@@ -98,12 +95,12 @@ impl<'a> Company<'a> {
             let own = of[row]? as usize;
             let mut shares = vec![0.0; classes];
             for ((labels, trusts), sums) in self.clusterings.iter().zip(&sums) {
-                let company = &sums[labels[row] as usize * classes..][..classes];
+                let vote = &sums[labels[row] as usize * classes..][..classes];
                 let itself = if trusts[row] { weights[row] } else { 0.0 };
                 // Rounding may leave a hair less than nothing.
-                let members = (company.iter().sum::<f64>() - itself).max(0.0);
+                let members = (vote.iter().sum::<f64>() - itself).max(0.0);
                 for (class, share) in shares.iter_mut().enumerate() {
-                    let others = (company[class] - if class == own { itself } else { 0.0 }).max(0.0);
+                    let others = (vote[class] - if class == own { itself } else { 0.0 }).max(0.0);
                     *share += (others + prior[class]) / (members + PRIOR);
                 }
             }
@@ -116,7 +113,7 @@ impl<'a> Company<'a> {
         };
         let block = |start: usize| {
             let rows = start..(start + BLOCK).min(of.len());
-            let read = reading.map(|reading| reading.shares(rows.clone(), of));
+            let read = probe.map(|probe| probe.shares(rows.clone(), of));
             let said = |row: usize| read.as_ref().map(|read| &read[(row - start) * classes..][..classes]);
             rows.map(|row| one(row, said(row))).collect::<Vec<_>>()
         };
@@ -133,42 +130,16 @@ pub fn ranked(of: &[Option<u32>], verdicts: &[Option<Verdict>]) -> Vec<usize> {
     rows
 }
 
-/// The class of every row from texts; an empty text is no class.
-pub fn classes_of(texts: &[String]) -> (Vec<String>, Vec<Option<u32>>) {
-    let classes: BTreeSet<&String> = texts.iter().filter(|t| !t.is_empty()).collect();
-    let classes: Vec<String> = classes.into_iter().cloned().collect();
-    let of = texts.iter().map(|t| classes.binary_search(t).ok().map(|c| c as u32)).collect();
-    (classes, of)
-}
-
-/// Labels from a CSV file with a column `label`: by the names in its column `file`, when it has one and rows have names, else
-/// line by line.
-pub fn read(path: &Path, rows: usize, names: Option<&[String]>) -> Result<(Vec<String>, Vec<Option<u32>>)> {
-    let (files, labels) = columns(path, "label")?;
-    let found = classes_of(&aligned(path, &files, &labels, rows, names)?);
-    if found.0.len() < 2 {
-        let message = format!("{}: it has {} different labels", path.display(), found.0.len());
-        return Err(Error::data(message, "give at least two: with one there is nothing to confuse it with"));
-    }
-    Ok(found)
-}
-
-/// Labels of all rows, when every one has one.
-pub fn complete(classes: &[String], of: &[Option<u32>]) -> Option<Labels> {
-    let of: Option<Vec<u32>> = of.iter().copied().collect();
-    Some(Labels { classes: classes.to_vec(), of: of? })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::tests::blobs;
     use super::*;
+    use crate::testing::blobs;
 
     const RULES: Rules = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
 
-    fn company<'a>(features: &Matrix, now: &'a [u32], past: &'a [Vec<u32>]) -> Company<'a> {
+    fn vote<'a>(features: &Matrix, now: &'a [u32], past: &'a [Vec<u32>]) -> ClusterVote<'a> {
         let purified = purify(features, now, 2, &RULES, &History::default());
-        Company::new(features, now, &purified, past, &RULES)
+        ClusterVote::new(features, now, &purified, past, &RULES)
     }
 
     /// One cluster of four: labels a, a, a, b; half a pseudo-member, 3/4 a and 1/4 b. First, rows 0 to 2 have
@@ -183,14 +154,14 @@ mod tests {
             let v = v.unwrap();
             assert!(v.suggested == suggested && (v.doubt - doubt).abs() < 1e-6, "{v:?} is not {doubt}");
         };
-        let found = company(&features, &now, &[]).verdicts(&of, 2, None);
+        let found = vote(&features, &now, &[]).verdicts(&of, 2, None);
         close(found[3], 0, 1.0 - 7.0 / 142.0);
         close(found[0], 0, 1.0 - 97.0 / 106.0);
         assert_eq!(ranked(&of, &found), [3]);
         // Beside a clustering in which row 3 is alone: first p(a) = (19/28 + 19/20) / 2 = 57/70, then
         // p(b) = ((1/8) / (171/70 + 1/2) + 1/4) / 2.
         let past = [vec![0, 0, 0, 1]];
-        let found = company(&features, &now, &past).verdicts(&of, 2, None);
+        let found = vote(&features, &now, &past).verdicts(&of, 2, None);
         close(found[3], 0, 1.0 - (0.125 / (171.0 / 70.0 + 0.5) + 0.25) / 2.0);
     }
 
@@ -203,36 +174,20 @@ mod tests {
             of[row] = of[row].map(|c| 1 - c);
         }
         of[20] = None;
-        let found = company(&features, &now, &[]).verdicts(&of, 2, None);
+        let found = vote(&features, &now, &[]).verdicts(&of, 2, None);
         assert_eq!(found[20], None);
         let mut suspects = ranked(&of, &found);
         suspects.sort_unstable();
         assert_eq!(suspects, [4, 11, 33]);
-        // With a reading beside it the same are found, and the doubt is the mean of both.
-        let reading = Reading::fit(&features, &of, 2).unwrap();
-        let both = company(&features, &now, &[]).verdicts(&of, 2, Some(&reading));
+        // With a probe beside it the same are found, and the doubt is the mean of both.
+        let probe = RidgeProbe::fit(&features, &of, 2).unwrap();
+        let both = vote(&features, &now, &[]).verdicts(&of, 2, Some(&probe));
         let mut suspects = ranked(&of, &both);
         suspects.sort_unstable();
         assert_eq!(suspects, [4, 11, 33]);
-        let read = 1.0 - reading.shares(11..12, &of)[of[11].unwrap() as usize];
+        let read = 1.0 - probe.shares(11..12, &of)[of[11].unwrap() as usize];
         let mean = (found[11].unwrap().doubt + read) / 2.0;
         assert!((both[11].unwrap().doubt - mean).abs() < 1e-6);
-        assert!(company(&features, &now, &[]).verdicts(&[None; 60], 2, None).iter().all(Option::is_none));
-    }
-
-    #[test]
-    fn labels_come_by_name_or_by_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("labels.csv");
-        std::fs::write(&path, "file,label\nb,dog\na,cat\nc,\n").unwrap();
-        let names = ["a", "b", "c"].map(String::from);
-        let (classes, of) = read(&path, 3, Some(&names)).unwrap();
-        assert_eq!((classes, of), (vec!["cat".to_string(), "dog".into()], vec![Some(0), Some(1), None]));
-        let (classes, of) = read(&path, 3, None).unwrap();
-        assert_eq!(of, [Some(1), Some(0), None]);
-        assert_eq!(complete(&classes, &of), None);
-        assert_eq!(complete(&classes, &of[..2]).unwrap().of, [1, 0]);
-        std::fs::write(&path, "label\ncat\ncat\n").unwrap();
-        assert!(read(&path, 2, None).unwrap_err().message.contains("1 different labels"));
+        assert!(vote(&features, &now, &[]).verdicts(&[None; 60], 2, None).iter().all(Option::is_none));
     }
 }

@@ -3,7 +3,6 @@
 use crate::kmeans::assign;
 use crate::matrix::{Matrix, dot, normalise};
 use crate::purify::Grouping;
-use crate::purify::Status;
 use rayon::prelude::*;
 
 /// The arithmetic means of the rows of every cluster below `clusters` that are `counted`; zero where there are none. Also
@@ -28,11 +27,6 @@ pub fn means(
     };
     values.par_chunks_mut(features.dim.max(1)).zip(&members).for_each(mean);
     (Matrix { rows: clusters, dim: features.dim, values }, members.iter().map(Vec::len).collect())
-}
-
-/// Whether samples of this status count as members of their cluster.
-pub fn trusted(status: Status) -> bool {
-    matches!(status, Status::Kept | Status::PulledBack)
 }
 
 /// The purified clusters of a collection.
@@ -64,10 +58,10 @@ impl Centres {
     /// The purified clusters of `grouping`, whose rows are `features`.
     pub fn new(features: &Matrix, grouping: &Grouping) -> Self {
         let clusters = grouping.cluster.iter().max().map_or(0, |c| *c as usize + 1);
-        let counted = |row: usize| trusted(grouping.status[row]);
+        let counted = |row: usize| grouping.status[row].belongs();
         let (means, sizes) = means(features, &grouping.cluster, clusters, &counted);
         let filled: Vec<usize> = (0..clusters).filter(|c| sizes[*c] > 0).collect();
-        let centres = super::selected(&means, &filled);
+        let centres = means.select_rows(&filled);
         let mut distances = vec![Vec::new(); clusters];
         for (row, &cluster) in grouping.cluster.iter().enumerate().filter(|(row, _)| counted(*row)) {
             distances[cluster as usize].push(distance(features.row(row), means.row(cluster as usize)));
@@ -119,6 +113,7 @@ pub fn distance(a: &[f32], b: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::purify::Status;
 
     /// Clusters 0 at (1, 0) and 2 at (0, 1); cluster 1 has no purified member.
     fn example() -> Centres {

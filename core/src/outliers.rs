@@ -1,6 +1,6 @@
 //! Which rows belong least: how far a row is from its own centre compared with the next, and how seldom it had its company.
 
-use super::centres::{distance, means};
+use crate::centres::{distance, means};
 use crate::matrix::Matrix;
 use crate::neighbours::nearest;
 use crate::purify::{Purified, Status};
@@ -67,16 +67,16 @@ fn nearest_others(features: &Matrix, assignment: &[u32], centres: &Matrix, sizes
 
 /// The rows that purification did not trust, those that belong least first; ties by row.
 pub fn ranked(status: &[Status], doubts: &[f32]) -> Vec<usize> {
-    let mut rows: Vec<usize> = (0..status.len()).filter(|row| !super::centres::trusted(status[*row])).collect();
+    let mut rows: Vec<usize> = (0..status.len()).filter(|row| !status[*row].belongs()).collect();
     rows.sort_by(|a, b| doubts[*b].total_cmp(&doubts[*a]).then(a.cmp(b)));
     rows
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::blobs;
     use super::*;
     use crate::purify::{History, Rules, Votes, purify};
+    use crate::testing::blobs;
 
     const RULES: Rules = Rules { gamma: Some(0.5), whole_up_to: 0, votes: None, stop_at_first_single: false };
 
@@ -91,7 +91,7 @@ mod tests {
         assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{found:?}");
         let ranked = ranked(&purified.status, &found);
         assert_eq!(ranked[0], 6, "alone");
-        assert!(ranked.iter().all(|row| !super::super::centres::trusted(purified.status[*row])));
+        assert!(ranked.iter().all(|row| !purified.status[*row].belongs()));
     }
 
     /// alpha = 1, three votes: V_max = 4. Row 2 never met the anchor (row 1), V = -2: (4 + 2) / 6 = 1; row 0 always did: 0.

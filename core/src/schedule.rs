@@ -3,16 +3,79 @@
 //! Symbols: T epochs per round, t the epoch within the round, N samples, N_c the floor of the number of clusters K_t,
 //! n the clusterings that vote. Every milestone is `round(share * T)`, so a shorter run is the same recipe shortened.
 
-use crate::config::{Config, LrSchedule, System};
-use pcp_core::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Share of the greatest vote from which a filtered sample is pulled back: 3.0 of 4.859263 at n = 15, alpha = 0.8.
 pub const PULL_BACK: f64 = 0.617378;
 
+/// How the learning rate falls within a round.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LrDecay {
+    /// Pairs `[share of the epochs, factor on the first rate from there on]`.
+    Steps(Vec<[f64; 2]>),
+    /// Half a cosine down to 0.
+    Cosine,
+}
+
+/// What a schedule follows from. Shares are of the epochs of a round; errors name the settings as `section.key`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScheduleSettings {
+    /// Rounds of T epochs each.
+    pub rounds: u32,
+    /// Epochs per round, T.
+    pub epochs: u32,
+    /// Learning rate at the start of a round.
+    pub lr: f64,
+    /// How it falls.
+    pub lr_decay: LrDecay,
+    /// The floor N_c; `None` is one cluster for `samples_per_cluster` samples, at least 2.
+    pub floor: Option<usize>,
+    /// Samples per cluster at the floor. Paper: 50.
+    pub samples_per_cluster: usize,
+    /// Whether K_t falls from N to the floor (Eq. 1); otherwise it is the floor from the start.
+    pub progressive: bool,
+    /// From this share of N on, K_t clusters are no clusters: every sample is its own instance.
+    pub instances_from: f64,
+    /// How many past clusterings vote, n; `None` is 15 of 200 epochs, at least 3.
+    pub history: Option<usize>,
+    /// How much a vote counts less with every epoch it is older (Eq. 2).
+    pub alpha: f64,
+    /// Kept members with a vote below this are dropped.
+    pub lower: f64,
+    /// Filtered members with at least this vote are pulled back; `None` is [`PULL_BACK`] of the greatest vote.
+    pub upper: Option<f64>,
+    /// Whether CP_s votes at all.
+    pub votes: bool,
+    /// Share from which CP_r filters in round 0.
+    pub reliable_from: f64,
+    /// Share of round 0 from which clusterings are stored, and CP_s acts once n of them are.
+    pub stable_from: f64,
+    /// Share of later rounds from which CP_s acts.
+    pub stable_from_later: f64,
+    /// Clusters of up to this many members are kept whole in round 0 before `small_until`.
+    pub small: usize,
+    /// Share before which small clusters are kept whole.
+    pub small_until: f64,
+    /// The release's quirk: before `stable_from`, stop assigning at the first cluster with fewer than two members.
+    pub stop_at_first_single: bool,
+    /// Rounds with a warm-up; 0 for none.
+    pub warmup_rounds: u32,
+    /// Share at which the warm-up ends.
+    pub warmup_until: f64,
+    /// Weight of the warm-up loss at the start of a round.
+    pub warmup_start: f64,
+    /// Weight towards which it falls.
+    pub warmup_end: f64,
+    /// Epochs between probes; `None` is [`probe_interval`].
+    pub probe_every: Option<u32>,
+    /// Snapshots of the weights over all rounds.
+    pub snapshots: u32,
+}
+
 /// The plan of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    config: Config,
+    settings: ScheduleSettings,
     samples: usize,
     /// The floor N_c.
     pub floor: usize,
@@ -23,31 +86,29 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Fits `config` to `samples` training images, refusing what cannot work.
-    pub fn new(config: &Config, samples: usize) -> Result<Schedule> {
-        let share = if config.method.system == System::La { 40 } else { 50 };
-        let floor = config.clusters.floor.or((samples / share).max(2));
+    /// Fits `settings` to `samples` training images, refusing what cannot work.
+    pub fn new(settings: ScheduleSettings, samples: usize) -> Result<Schedule> {
+        let floor = settings.floor.unwrap_or((samples / settings.samples_per_cluster.max(1)).max(2));
         if floor > samples || floor == 0 {
             return Err(Error::usage(
                 format!("clusters.floor is {floor}, but there are {samples} training images"),
-                format!("give --clusters a number from 1 to {samples}, or auto"),
+                format!("give `clusters.floor` a number from 1 to {samples}, or auto"),
             ));
         }
         // Paper: n = 15 for T = 200; it shortens with the run.
-        let fitting = (15.0 * f64::from(config.train.epochs) / 200.0).round() as usize;
-        let history = config.purify.history.or(fitting.max(3));
-        let alpha = config.purify.alpha;
-        let upper = config.purify.upper.or(PULL_BACK * greatest_vote(alpha, history));
-        let schedule = Schedule { config: config.clone(), samples, floor, history, upper };
-        if config.purify.votes {
-            schedule.check_votes(alpha)?;
+        let fitting = (15.0 * f64::from(settings.epochs) / 200.0).round() as usize;
+        let history = settings.history.unwrap_or(fitting.max(3));
+        let upper = settings.upper.unwrap_or(PULL_BACK * greatest_vote(settings.alpha, history));
+        let schedule = Schedule { settings, samples, floor, history, upper };
+        if schedule.settings.votes {
+            schedule.check_votes()?;
         }
         Ok(schedule)
     }
 
     /// Refuses thresholds that no vote can reach, with the bound on alpha.
-    fn check_votes(&self, alpha: f64) -> Result<()> {
-        let (n, lower) = (self.history, self.config.purify.lower);
+    fn check_votes(&self) -> Result<()> {
+        let (n, alpha, lower) = (self.history, self.settings.alpha, self.settings.lower);
         if n == 0 {
             return Err(Error::usage(
                 "purify.history is 0",
@@ -78,12 +139,12 @@ impl Schedule {
 
     /// Epochs per round, T.
     pub fn epochs(&self) -> u32 {
-        self.config.train.epochs
+        self.settings.epochs
     }
 
     /// Epochs of all rounds.
     pub fn total_epochs(&self) -> u32 {
-        self.config.train.rounds * self.config.train.epochs
+        self.settings.rounds * self.settings.epochs
     }
 
     /// `round(share * T)`, halves away from zero.
@@ -98,7 +159,7 @@ impl Schedule {
 
     /// K_t (Eq. 1): from N down to N_c along a straight line in the logarithm, in round 0; N_c in later rounds.
     pub fn clusters(&self, round: u32, epoch: u32) -> usize {
-        if round > 0 || !self.config.clusters.progressive {
+        if round > 0 || !self.settings.progressive {
             return self.floor;
         }
         eq1(self.samples, self.floor, epoch, self.epochs())
@@ -106,80 +167,80 @@ impl Schedule {
 
     /// Whether K_t is so near to N that every sample is its own instance.
     pub fn all_instances(&self, clusters: usize) -> bool {
-        clusters as f64 >= self.config.clusters.instances_from * self.samples as f64
+        clusters as f64 >= self.settings.instances_from * self.samples as f64
     }
 
     /// The learning rate; it restarts in every round.
     pub fn lr(&self, epoch: u32) -> f32 {
-        let train = &self.config.train;
-        match train.lr_schedule {
-            LrSchedule::Cosine => {
+        let s = &self.settings;
+        match &s.lr_decay {
+            LrDecay::Cosine => {
                 let done = f64::from(epoch) / f64::from(self.epochs());
-                (train.lr * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())) as f32
+                (s.lr * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())) as f32
             }
-            LrSchedule::Steps => {
-                let passed = train.lr_steps.iter().rev().find(|[share, _]| epoch >= self.milestone(*share));
-                passed.map_or(train.lr, |[_, factor]| train.lr * factor) as f32
+            LrDecay::Steps(steps) => {
+                let passed = steps.iter().rev().find(|[share, _]| epoch >= self.milestone(*share));
+                passed.map_or(s.lr, |[_, factor]| s.lr * factor) as f32
             }
         }
     }
 
     /// Weight w of the warm-up loss, in the rounds and epochs that have it.
     pub fn warmup_weight(&self, round: u32, epoch: u32) -> Option<f64> {
-        let o = &self.config.objective;
-        let end = self.milestone(o.warmup_until);
-        if round >= o.warmup_rounds || epoch >= end {
+        let s = &self.settings;
+        let end = self.milestone(s.warmup_until);
+        if round >= s.warmup_rounds || epoch >= end {
             return None;
         }
-        Some(o.warmup_start - (o.warmup_start - o.warmup_end) * f64::from(epoch) / f64::from(end))
+        Some(s.warmup_start - (s.warmup_start - s.warmup_end) * f64::from(epoch) / f64::from(end))
     }
 
     /// The epoch at which the warm-up of a round ends, where there is one.
     pub fn warmup_end(&self) -> Option<u32> {
-        let o = &self.config.objective;
-        (o.warmup_rounds > 0).then(|| self.milestone(o.warmup_until))
+        let s = &self.settings;
+        (s.warmup_rounds > 0).then(|| self.milestone(s.warmup_until))
     }
 
     /// Whether CP_r filters in this epoch.
     pub fn filters(&self, round: u32, epoch: u32) -> bool {
-        round > 0 || epoch >= self.milestone(self.config.purify.reliable_from)
+        round > 0 || epoch >= self.milestone(self.settings.reliable_from)
     }
 
     /// The size up to which clusters are kept whole in this epoch; 0 for none.
     pub fn whole_up_to(&self, round: u32, epoch: u32) -> usize {
-        let early = round == 0 && epoch < self.milestone(self.config.purify.small_until);
-        if early { self.config.purify.small } else { 0 }
+        let early = round == 0 && epoch < self.milestone(self.settings.small_until);
+        if early { self.settings.small } else { 0 }
     }
 
     /// Whether the release's quirk acts: clusters after the first single one are not assigned.
     pub fn stops_at_first_single(&self, round: u32, epoch: u32) -> bool {
-        let p = &self.config.purify;
+        let p = &self.settings;
         p.stop_at_first_single && round == 0 && epoch < self.milestone(p.stable_from)
     }
 
     /// Whether this epoch's clustering goes into the history.
     pub fn stores(&self, round: u32, epoch: u32) -> bool {
-        round > 0 || epoch >= self.milestone(self.config.purify.stable_from)
+        round > 0 || epoch >= self.milestone(self.settings.stable_from)
     }
 
     /// Whether CP_s votes in this epoch, given how many clusterings are stored.
     pub fn votes(&self, round: u32, epoch: u32, stored: usize) -> bool {
-        let p = &self.config.purify;
+        let p = &self.settings;
         let from = if round == 0 { p.stable_from } else { p.stable_from_later };
         p.votes && stored >= self.history && epoch >= self.milestone(from)
     }
 
     /// Whether the kNN probe runs after this epoch.
     pub fn probes(&self, round: u32, epoch: u32) -> bool {
-        let every = self.config.evaluate.every.or(probe_interval(self.epochs()));
+        let every = self.settings.probe_every.unwrap_or(probe_interval(self.epochs()));
         (epoch + 1).is_multiple_of(every) || self.finished_epochs(round, epoch) == self.total_epochs()
     }
 
     /// Which snapshot, from 1, is taken after this epoch.
     pub fn snapshot(&self, round: u32, epoch: u32) -> Option<u32> {
         let (done, total) = (self.finished_epochs(round, epoch), self.total_epochs());
-        let at = |s: u32| ((u64::from(s) * u64::from(total)).div_ceil(u64::from(self.config.run.snapshots))) as u32;
-        (1..=self.config.run.snapshots).rfind(|s| at(*s) == done)
+        let at = |s: u32| ((u64::from(s) * u64::from(total)).div_ceil(u64::from(self.settings.snapshots))) as u32;
+        (1..=self.settings.snapshots).rfind(|s| at(*s) == done)
     }
 
     /// How many epochs are over when this one is.
@@ -220,18 +281,48 @@ fn bound(holds: impl Fn(f64) -> bool) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Auto, Layer, preset};
 
-    fn schedule(epochs: u32, samples: usize, changes: &[&str]) -> Result<Schedule> {
-        let mut layers = vec![Layer::assignment(&format!("train.epochs={epochs}")).unwrap()];
-        layers.extend(changes.iter().map(|c| Layer::assignment(c).unwrap()));
-        Schedule::new(&Config::from_layers(&layers).unwrap(), samples)
+    /// The paper's settings.
+    fn paper() -> ScheduleSettings {
+        ScheduleSettings {
+            rounds: 1,
+            epochs: 200,
+            lr: 0.03,
+            lr_decay: LrDecay::Steps(vec![[0.6, 0.1], [0.8, 0.01]]),
+            floor: None,
+            samples_per_cluster: 50,
+            progressive: true,
+            instances_from: 0.97,
+            history: None,
+            alpha: 0.8,
+            lower: 0.0,
+            upper: None,
+            votes: true,
+            reliable_from: 0.1,
+            stable_from: 0.5,
+            stable_from_later: 0.1,
+            small: 4,
+            small_until: 0.5,
+            stop_at_first_single: false,
+            warmup_rounds: 1,
+            warmup_until: 0.9,
+            warmup_start: 0.8,
+            warmup_end: 0.5,
+            probe_every: None,
+            snapshots: 0,
+        }
+    }
+
+    fn schedule(epochs: u32, samples: usize, change: impl Fn(&mut ScheduleSettings)) -> Result<Schedule> {
+        let mut settings = ScheduleSettings { epochs, ..paper() };
+        change(&mut settings);
+        Schedule::new(settings, samples)
     }
 
     /// Recipe: method.md 1.3, N = 50000, N_c = 1000, T = 200.
     #[test]
     fn eq1_check_values() {
-        let s = schedule(200, 50_000, &[]).unwrap();
+        let s = schedule(200, 50_000, |_| ()).unwrap();
         let values =
             [(0, 49999), (1, 47366), (10, 29108), (20, 16946), (50, 3343), (70, 1133), (73, 1000), (199, 1000)];
         for (epoch, clusters) in values {
@@ -243,14 +334,14 @@ mod tests {
 
     #[test]
     fn constant_when_not_progressive() {
-        let s = schedule(200, 50_000, &["clusters.progressive=false", "clusters.floor=77"]).unwrap();
+        let s = schedule(200, 50_000, |s| (s.progressive, s.floor) = (false, Some(77))).unwrap();
         assert!((0..200).all(|t| s.clusters(0, t) == 77));
     }
 
     /// Recipe: method.md 1.2, "Check T = 40".
     #[test]
     fn a_short_run_shortens_the_history() {
-        let s = schedule(40, 5000, &[]).unwrap();
+        let s = schedule(40, 5000, |_| ()).unwrap();
         assert_eq!(s.history, 3);
         assert!((greatest_vote(0.8, 3) - 2.952).abs() < 1e-6);
         assert!((s.upper - 1.822501).abs() < 2e-6, "{}", s.upper);
@@ -261,7 +352,7 @@ mod tests {
 
     #[test]
     fn the_paper_votes_from_epoch_115() {
-        let s = schedule(200, 50_000, &[]).unwrap();
+        let s = schedule(200, 50_000, |_| ()).unwrap();
         assert_eq!(s.history, 15);
         assert!((s.upper - 3.0).abs() < 1e-5, "{}", s.upper);
         let first = (0..200).find(|t| s.votes(0, *t, (0..*t).filter(|e| s.stores(0, *e)).count()));
@@ -271,47 +362,47 @@ mod tests {
 
     #[test]
     fn lr_and_warmup_follow_the_milestones() {
-        let s = schedule(200, 50_000, &[]).unwrap();
+        let s = schedule(200, 50_000, |_| ()).unwrap();
         let close = |a: f32, b: f32| (a - b).abs() < 1e-8;
         assert!(close(s.lr(119), 0.03) && close(s.lr(120), 0.003) && close(s.lr(160), 0.0003));
         assert_eq!(s.warmup_weight(0, 0), Some(0.8));
         assert!((s.warmup_weight(0, 90).unwrap() - 0.65).abs() < 1e-12);
         assert_eq!(s.warmup_weight(0, 180), None);
         assert_eq!(s.warmup_weight(1, 0), None);
-        let s = Schedule::new(&Config::from_layers(&[preset("pcp-release").unwrap()]).unwrap(), 50_000).unwrap();
+        let s = schedule(200, 50_000, |s| (s.warmup_rounds, s.stop_at_first_single) = (5, true)).unwrap();
         assert_eq!(s.warmup_weight(4, 0), Some(0.8));
         assert!(s.stops_at_first_single(0, 99) && !s.stops_at_first_single(0, 100));
-        let s = schedule(10, 100, &["train.lr_schedule=cosine"]).unwrap();
+        let s = schedule(10, 100, |s| s.lr_decay = LrDecay::Cosine).unwrap();
         assert!(close(s.lr(0), 0.03) && close(s.lr(5), 0.015));
     }
 
     #[test]
     fn unreachable_thresholds_are_refused_with_the_bound() {
-        let e = schedule(200, 50_000, &["purify.alpha=0.66", "purify.upper=3.0"]).unwrap_err();
+        let e = schedule(200, 50_000, |s| (s.alpha, s.upper) = (0.66, Some(3.0))).unwrap_err();
         assert!(e.hint.contains("0.667"), "{e:?}");
-        let e = schedule(200, 50_000, &["purify.alpha=0.5"]).unwrap_err();
+        let e = schedule(200, 50_000, |s| s.alpha = 0.5).unwrap_err();
         assert!(e.hint.contains("0.500"), "{e:?}");
-        assert!(schedule(200, 50_000, &["purify.alpha=0.51"]).is_ok());
-        assert!(schedule(200, 50_000, &["purify.alpha=0.5", "purify.votes=false"]).is_ok());
-        assert!(schedule(200, 50_000, &["purify.upper=99.0"]).unwrap_err().hint.contains("no alpha"));
+        assert!(schedule(200, 50_000, |s| s.alpha = 0.51).is_ok());
+        assert!(schedule(200, 50_000, |s| (s.alpha, s.votes) = (0.5, false)).is_ok());
+        assert!(schedule(200, 50_000, |s| s.upper = Some(99.0)).unwrap_err().hint.contains("no alpha"));
     }
 
     #[test]
     fn the_floor_fits_the_data() {
-        assert_eq!(schedule(10, 1094, &[]).unwrap().floor, 21);
-        assert_eq!(schedule(10, 3, &[]).unwrap().floor, 2);
-        let e = schedule(10, 100, &["clusters.floor=101"]).unwrap_err();
+        assert_eq!(schedule(10, 1094, |_| ()).unwrap().floor, 21);
+        assert_eq!(schedule(10, 3, |_| ()).unwrap().floor, 2);
+        let e = schedule(10, 100, |s| s.floor = Some(101)).unwrap_err();
         assert!(e.message.contains("101") && e.message.contains("100"), "{e:?}");
-        assert!(schedule(10, 100, &["clusters.floor=0"]).is_err());
+        assert!(schedule(10, 100, |s| s.floor = Some(0)).is_err());
     }
 
     #[test]
     fn probes_and_snapshots_cover_the_end() {
-        let mut s = schedule(40, 5000, &["run.snapshots=5"]).unwrap();
+        let mut s = schedule(40, 5000, |s| s.snapshots = 5).unwrap();
         let taken: Vec<u32> = (0..40).filter(|t| s.snapshot(0, *t).is_some()).collect();
         assert_eq!(taken, [7, 15, 23, 31, 39]);
         assert_eq!((0..40).filter(|t| s.probes(0, *t)).count(), 20);
-        s.config.evaluate.every = Auto::Value(100);
+        s.settings.probe_every = Some(100);
         assert_eq!((0..40).filter(|t| s.probes(0, *t)).collect::<Vec<_>>(), [39]);
     }
 }

@@ -4,8 +4,9 @@
 //! much nearer a row is to its own cluster than to the next one) is averaged over a part of them. A curve that is flat or
 //! below 0.1 says that the rows have no such number.
 
-use super::{Fit, Step, selected};
+use crate::cancel::Progress;
 use crate::error::{Error, Result};
+use crate::kmeans::MultiStart;
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
 use crate::scores::silhouette;
@@ -41,23 +42,23 @@ pub fn candidates(rows: usize) -> Vec<usize> {
 }
 
 /// The number of clusters with the greatest silhouette, the least of equals, and all that were tried. `fit.k` does not count.
-pub fn choose(features: &Matrix, fit: &Fit, step: Step) -> Result<(usize, Vec<Tried>)> {
+pub fn choose(features: &Matrix, fit: &MultiStart, step: Progress) -> Result<(usize, Vec<Tried>)> {
     let numbers = candidates(features.rows);
     if numbers.is_empty() {
         return Err(Error::data(
             format!("{} rows are too few to find out how many clusters they are", features.rows),
-            "give a number: --k 1",
+            "give a number: `k` 1",
         ));
     }
     let ids: Vec<u64> = (0..features.rows as u64).collect();
     let mut drawn = Key { purpose: Purpose::Subset, seed: fit.seed, round: 2, epoch: 0 }.shuffled(&ids);
     drawn.truncate(CLUSTERED);
-    let sample = selected(features, &drawn);
+    let sample = features.select_rows(&drawn);
     let paired = sample.rows.min(PAIRED);
     let looked_at = Matrix { rows: paired, dim: sample.dim, values: sample.values[..paired * sample.dim].to_vec() };
     let mut tried = Vec::new();
     for (i, &k) in numbers.iter().enumerate() {
-        let fit = Fit { k, ..*fit };
+        let fit = MultiStart { k, ..*fit };
         let all = numbers.len() * fit.steps();
         let found = fit.run(&sample, &mut |done, _| step(i * fit.steps() + done, all))?;
         let silhouette = silhouette(&looked_at, &found.assignment[..paired]).unwrap_or(0.0);
@@ -69,11 +70,11 @@ pub fn choose(features: &Matrix, fit: &Fit, step: Step) -> Result<(usize, Vec<Tr
 
 #[cfg(test)]
 mod tests {
-    use super::super::Metric;
-    use super::super::tests::blobs;
     use super::*;
+    use crate::matrix::Metric;
+    use crate::testing::blobs;
 
-    const FIT: Fit = Fit { k: 0, metric: Metric::Euclidean, iterations: 20, starts: 2, seed: 0 };
+    const FIT: MultiStart = MultiStart { k: 0, metric: Metric::Euclidean, iterations: 20, starts: 2, seed: 0 };
 
     #[test]
     fn the_number_of_groups_is_found() {
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn too_few_rows_and_rows_that_are_all_the_same() {
         let e = choose(&Matrix::new(1, vec![1.0, 2.0]), &FIT, &mut |_, _| Ok(())).unwrap_err();
-        assert!(e.hint.contains("--k 1"), "{e:?}");
+        assert!(e.hint.contains("`k` 1"), "{e:?}");
         let same = Matrix::new(1, vec![1.0; 50]);
         assert_eq!(choose(&same, &FIT, &mut |_, _| Ok(())).unwrap().0, 2);
     }

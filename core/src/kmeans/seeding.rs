@@ -21,7 +21,7 @@ pub fn spread(features: &Matrix, k: usize, seed: u64, (round, start): (u32, u32)
     let ids: Vec<u64> = (0..features.rows as u64).collect();
     let mut rows = key(Purpose::Subset).shuffled(&ids);
     rows.truncate((PER_CENTROID * k).clamp(LEAST, MOST).max(2 * k));
-    let sample = super::selected(features, &rows);
+    let sample = features.select_rows(&rows);
     let mut draws = key(Purpose::Centroids).stream(0, 1);
     let mut chosen = vec![0usize];
     let mut squares = vec![f32::INFINITY; sample.rows];
@@ -42,7 +42,7 @@ pub fn spread(features: &Matrix, k: usize, seed: u64, (round, start): (u32, u32)
         // All that is left are copies: any will do.
         chosen.push(next.unwrap_or(chosen.len()));
     }
-    Some(super::selected(&sample, &chosen))
+    Some(sample.select_rows(&chosen))
 }
 
 /// The place where the running sum of `squares`, whose blocks have the `sums`, passes `drawn`.
@@ -66,8 +66,8 @@ fn draw(squares: &[f32], sums: &[f64], mut drawn: f64) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::blobs;
     use super::*;
+    use crate::testing::blobs;
 
     #[test]
     fn every_far_group_gets_a_centroid() {

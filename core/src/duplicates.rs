@@ -150,8 +150,8 @@ fn join(root: &mut [u32], a: u32, b: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::blobs;
     use super::*;
+    use crate::testing::blobs;
     use proptest::prelude::*;
 
     fn found(features: &Matrix, threshold: f32) -> Vec<Vec<usize>> {

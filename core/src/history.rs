@@ -3,10 +3,10 @@
 //! Where there is none, k-means is repeated: on half of the rows each time, drawn anew, from other first centroids; then every
 //! row goes to the nearest centroid. Rows whose company does not depend on who else was there keep it.
 
-use super::{Step, selected, start};
-use crate::error::{Error, Result, listed};
-use crate::io::atomic::CsvReader;
-use crate::kmeans::{KMeans, assign, kmeans};
+use crate::cancel::Progress;
+use crate::error::Result;
+use crate::io::table::{aligned, columns};
+use crate::kmeans::{KMeans, assign, kmeans_with, seeding};
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ const PER_CENTROID: usize = 256;
 const ROUND: u32 = 1;
 
 /// `n` clusterings of `features` into `k`, each on a half of the rows of its own. Plain means, as in the paper.
-pub fn repeated(features: &Matrix, k: usize, n: usize, seed: u64, step: Step) -> Result<Vec<Vec<u32>>> {
+pub fn repeated(features: &Matrix, k: usize, n: usize, seed: u64, step: Progress) -> Result<Vec<Vec<u32>>> {
     let ids: Vec<u64> = (0..features.rows as u64).collect();
     let half = features.rows.div_ceil(2).min(PER_CENTROID * k.max(1)).max(k).min(features.rows);
     let steps = ITERATIONS + 2;
@@ -29,11 +29,17 @@ pub fn repeated(features: &Matrix, k: usize, n: usize, seed: u64, step: Step) ->
         let mut drawn = Key { purpose: Purpose::Subset, seed, round: ROUND, epoch }.shuffled(&ids);
         drawn.truncate(half);
         drawn.sort_unstable();
-        let (sample, drawn) = (selected(features, &drawn), drawn.iter().map(|row| *row as u64).collect::<Vec<_>>());
-        let first = start::spread(&sample, k, seed, (ROUND, epoch));
-        let settings = KMeans { k, iterations: ITERATIONS, spherical: false, start: first.as_ref() };
-        let told = &mut |done: usize| step(h * steps + done, n * steps);
-        let found = kmeans(&sample, &drawn, &settings, seed, ROUND, epoch, told)?;
+        let (sample, drawn) = (features.select_rows(&drawn), drawn.iter().map(|row| *row as u64).collect::<Vec<_>>());
+        let first = seeding::spread(&sample, k, seed, (ROUND, epoch));
+        let settings = KMeans {
+            iterations: ITERATIONS,
+            start: first.as_ref(),
+            ids: Some(&drawn),
+            seed,
+            draw: (ROUND, epoch),
+            ..KMeans::new(k)
+        };
+        let found = kmeans_with(&sample, &settings, &mut |done| step(h * steps + done, n * steps))?;
         step(h * steps + steps - 1, n * steps)?;
         Ok(assign(features, &found.centroids).0)
     };
@@ -55,68 +61,11 @@ pub fn read(path: &Path, rows: usize, names: Option<&[String]>) -> Result<Vec<u3
         .collect())
 }
 
-/// The columns `file` (empty when there is none) and `wanted` of a CSV file with a heading.
-pub fn columns(path: &Path, wanted: &str) -> Result<(Vec<String>, Vec<String>)> {
-    let wrong = |what: String| {
-        let both = if wanted == "file" { String::new() } else { format!("the heading file,{wanted}, or ") };
-        let hint = format!("give a CSV file with {both}{wanted} alone and a line per row");
-        Error::data(format!("{}: {what}", path.display()), hint)
-    };
-    let mut reader = CsvReader::open(path)?;
-    let Some(heading) = reader.next()? else { return Err(wrong("it is empty".into())) };
-    let titles: Vec<String> = (0..heading.len()).map(|i| heading.get(i).trim().to_lowercase()).collect();
-    let find = |name: &str| titles.iter().position(|t| t == name);
-    let Some(value) = find(wanted) else {
-        return Err(wrong(format!("it has no column {wanted}; its columns are {}", listed(&titles))));
-    };
-    let file = find("file");
-    let (mut files, mut values) = (Vec::new(), Vec::new());
-    while let Some(record) = reader.next()? {
-        if record.len() == 1 && titles.len() > 1 && record.get(0).is_empty() {
-            continue;
-        }
-        if record.len() != titles.len() {
-            return Err(wrong(format!("line {} has {} fields, not {}", record.line, record.len(), titles.len())));
-        }
-        values.push(record.get(value).to_string());
-        files.extend(file.map(|i| record.get(i).to_string()));
-    }
-    Ok((files, values))
-}
-
-/// `values` in the order of the rows: by `names`, when both sides have them, else as they come.
-pub fn aligned(
-    path: &Path,
-    files: &[String],
-    values: &[String],
-    rows: usize,
-    names: Option<&[String]>,
-) -> Result<Vec<String>> {
-    let wrong = |what: String| {
-        Error::data(format!("{}: {what}", path.display()), "give a file about the same images as the matrix")
-    };
-    if let (Some(names), false) = (names, files.is_empty()) {
-        let mut of: HashMap<&str, usize> = HashMap::new();
-        for (i, file) in files.iter().enumerate() {
-            if of.insert(file, i).is_some() {
-                return Err(wrong(format!("'{file}' is there twice")));
-            }
-        }
-        let find = |name: &String| {
-            of.get(name.as_str()).map(|i| values[*i].clone()).ok_or_else(|| wrong(format!("'{name}' is not in it")))
-        };
-        return names.iter().map(find).collect();
-    }
-    if values.len() != rows {
-        return Err(wrong(format!("it has {} lines below its heading, the matrix has {rows} rows", values.len())));
-    }
-    Ok(values.to_vec())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::tests::blobs;
     use super::*;
+    use crate::error::Error;
+    use crate::testing::blobs;
 
     #[test]
     fn rows_that_belong_together_stay_together() {

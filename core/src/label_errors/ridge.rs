@@ -1,11 +1,11 @@
-//! A linear reading of labels from features: what all other rows teach about a row's label.
+//! A ridge classifier of labels, each row judged by the fit to all others.
 //!
 //! Ridge regression of one-hot labels, `W = (Z'Z + lambda I)^-1 Z'Y` with centred features Z and labels Y. Every row is read by
 //! the regression that has not seen it, which needs no second fit: with `h_i = z_i' (Z'Z + lambda I)^-1 z_i + 1/n`, leaving row
 //! i out changes its prediction from `f_i` to `y_i + (f_i - y_i) / (1 - h_i)`. A softmax makes shares of the predictions.
 
-use crate::matmul::{MatrixRef, matmul};
-use crate::matrix::Matrix;
+use crate::matmul::matmul;
+use crate::matrix::{Matrix, MatrixRef};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ const BLOCK: usize = 256;
 /// Parts of the rows that are summed side by side; a fixed number, so that sums do not depend on threads.
 const PARTS: usize = 8;
 
-/// The regression.
-pub struct Reading<'a> {
+/// A ridge regression of one-hot labels that judges every row without having seen it.
+pub struct RidgeProbe<'a> {
     features: &'a Matrix,
     mean: Vec<f32>,
     /// `(Z'Z + lambda I)^-1`.
@@ -32,7 +32,7 @@ pub struct Reading<'a> {
     share_of_row: f32,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> RidgeProbe<'a> {
     /// Fits the labelled rows of `features`; `None` when no row has a label.
     pub fn fit(features: &'a Matrix, of: &[Option<u32>], classes: usize) -> Option<Self> {
         let d = features.dim;
@@ -78,7 +78,7 @@ impl<'a> Reading<'a> {
         let mut counts = vec![0usize; classes];
         labelled.iter().for_each(|(_, class)| counts[*class] += 1);
         let shares = counts.into_iter().map(|count| count as f32 / n as f32).collect();
-        Some(Reading { features, mean, inverse, slopes, shares, share_of_row: 1.0 / n as f32 })
+        Some(RidgeProbe { features, mean, inverse, slopes, shares, share_of_row: 1.0 / n as f32 })
     }
 
     /// What the regression without them says of `rows`, whose labels are `of`: for each, a share of every label.
@@ -151,8 +151,8 @@ fn inverted(mut a: Vec<f64>, d: usize) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::blobs;
     use super::*;
+    use crate::testing::blobs;
 
     /// Solves `a x = b` by elimination with pivots.
     fn solved(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
@@ -208,7 +208,7 @@ mod tests {
         let features = blobs(3, 11, 4, 0.6, 1);
         let mut of: Vec<Option<u32>> = (0..features.rows as u32).map(|i| Some(i * 7 % 5 % 3)).collect();
         of[5] = None;
-        let found = Reading::fit(&features, &of, 3).unwrap().shares(0..features.rows, &of);
+        let found = RidgeProbe::fit(&features, &of, 3).unwrap().shares(0..features.rows, &of);
         for row in 0..features.rows {
             let expected = slow(&features, &of, 3, row);
             for (f, e) in found[row * 3..][..3].iter().zip(&expected) {
@@ -221,18 +221,18 @@ mod tests {
     fn blocks_and_parts_change_nothing() {
         let features = blobs(2, 700, 5, 0.5, 2);
         let of: Vec<Option<u32>> = (0..1400).map(|i| Some(i % 2)).collect();
-        let reading = Reading::fit(&features, &of, 2).unwrap();
-        let whole = reading.shares(0..1400, &of);
-        let some = reading.shares(500..501, &of);
+        let probe = RidgeProbe::fit(&features, &of, 2).unwrap();
+        let whole = probe.shares(0..1400, &of);
+        let some = probe.shares(500..501, &of);
         assert!((whole[1000] - some[0]).abs() < 1e-6 && (whole[1001] - some[1]).abs() < 1e-6);
     }
 
     #[test]
     fn one_row_equal_rows_and_no_labels() {
-        assert!(Reading::fit(&Matrix::new(2, vec![1.0; 6]), &[None; 3], 2).is_none());
+        assert!(RidgeProbe::fit(&Matrix::new(2, vec![1.0; 6]), &[None; 3], 2).is_none());
         for of in [&[Some(0), Some(1), Some(0)][..], &[Some(1)]] {
             let features = Matrix::new(2, vec![1.0; 2 * of.len()]);
-            let shares = Reading::fit(&features, of, 2).unwrap().shares(0..of.len(), of);
+            let shares = RidgeProbe::fit(&features, of, 2).unwrap().shares(0..of.len(), of);
             assert!(shares.iter().all(|s| s.is_finite()), "{shares:?}");
         }
     }

@@ -1,0 +1,231 @@
+//! CSV: records read one by one however large the file is, and fields quoted where they must be.
+//!
+//! Fields come apart by `csv-core`, the parser within the `csv` crate. Records are cut at line ends outside quotes here, so
+//! that every error names its line, a blank line is a record (of one empty field), and a file that ends within quotes is
+//! refused.
+
+use crate::error::{Error, Result};
+use csv_core::ReadRecordResult;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+/// All records of a CSV text. A text that ends within quotes ends there.
+pub fn rows(text: &str) -> Vec<Vec<String>> {
+    let mut records = Records::new(text.as_bytes());
+    let mut rows = Vec::new();
+    // Reading from memory does not fail.
+    while let Ok(Some((record, _))) = records.next() {
+        rows.push((0..record.len()).map(|i| record.get(i).to_string()).collect());
+    }
+    rows
+}
+
+/// A field as it is written, in quotes where it must be.
+pub fn field(text: &str) -> String {
+    let mut writer = csv_core::Writer::new();
+    // Two quotes around it, and at worst every byte is a quote to be doubled.
+    let mut out = vec![0; 2 * text.len() + 2];
+    let (_, _, written) = writer.field(text.as_bytes(), &mut out);
+    let (_, closed) =
+        if text.is_empty() { (csv_core::WriteResult::InputEmpty, 0) } else { writer.finish(&mut out[written..]) };
+    out.truncate(written + closed);
+    // The bytes of `text`, with ASCII quotes between them.
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A CSV file, record by record.
+pub struct Reader {
+    path: PathBuf,
+    records: Records<BufReader<File>>,
+}
+
+impl Reader {
+    /// Opens the file at `path`.
+    pub fn open(path: &Path) -> Result<Reader> {
+        let file = File::open(path).map_err(|e| Error::io("read", path, &e))?;
+        let records = Records::new(BufReader::with_capacity(1 << 20, file));
+        Ok(Reader { path: path.to_path_buf(), records })
+    }
+
+    /// The next record; `None` at the end. Bytes that are not UTF-8 are replaced.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Record>> {
+        match self.records.next().map_err(|e| Error::io("read", &self.path, &e))? {
+            Some((record, false)) => Err(Error::data(
+                format!("{}, line {}: it ends within quotes", self.path.display(), record.line),
+                "end the quoted field, or get the whole file",
+            )),
+            found => Ok(found.map(|(record, _)| record)),
+        }
+    }
+}
+
+/// The fields of one record.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    text: String,
+    /// Where each field ends in `text`.
+    ends: Vec<usize>,
+    /// The line that it begins on, from 1.
+    pub line: usize,
+}
+
+impl Record {
+    /// How many fields.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Field `i`, or nothing beyond the last.
+    pub fn get(&self, i: usize) -> &str {
+        let from = if i == 0 { 0 } else { self.ends.get(i - 1).copied().unwrap_or(self.text.len()) };
+        &self.text[from..self.ends.get(i).copied().unwrap_or(self.text.len())]
+    }
+}
+
+struct Records<R> {
+    input: R,
+    parser: csv_core::Reader,
+    /// Lines read so far.
+    lines: usize,
+}
+
+impl<R: BufRead> Records<R> {
+    fn new(input: R) -> Self {
+        Records { input, parser: csv_core::Reader::new(), lines: 0 }
+    }
+
+    /// The next record, and whether all its quotes are closed.
+    fn next(&mut self) -> std::io::Result<Option<(Record, bool)>> {
+        let line = self.lines + 1;
+        let mut bytes = Vec::new();
+        let (mut closed, mut from) = (true, 0);
+        while self.input.read_until(b'\n', &mut bytes)? > 0 {
+            self.lines += 1;
+            closed ^= bytes[from..].iter().filter(|b| **b == b'"').count() % 2 == 1;
+            from = bytes.len();
+            if closed {
+                break;
+            }
+        }
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let text = if line == 1 { text.trim_start_matches('\u{feff}') } else { &text };
+        Ok(Some((Record { line, ..self.parsed(text) }, closed)))
+    }
+
+    /// The fields of the one record that `text` is.
+    fn parsed(&mut self, text: &str) -> Record {
+        if text.trim_end_matches(['\r', '\n']).is_empty() {
+            // To the parser a blank line is nothing.
+            return Record { ends: vec![0], ..Record::default() };
+        }
+        self.parser.reset();
+        let (mut out, mut ends) = (vec![0; text.len()], vec![0; text.matches(',').count() + 1]);
+        let (state, read, mut written, mut fields) = self.parser.read_record(text.as_bytes(), &mut out, &mut ends);
+        if state == ReadRecordResult::InputEmpty {
+            // A last line without an end: an empty input says that nothing follows.
+            let rest = self.parser.read_record(&text.as_bytes()[read..], &mut out[written..], &mut ends[fields..]);
+            (written, fields) = (written + rest.2, fields + rest.3);
+        }
+        out.truncate(written);
+        ends.truncate(fields);
+        // Cut only at ASCII bytes of a valid text.
+        Record { text: String::from_utf8_lossy(&out).into_owned(), ends, line: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Fields by the rules of RFC 4180, character by character.
+    fn twin(text: &str) -> Vec<Vec<String>> {
+        let (mut rows, mut row, mut field) = (Vec::new(), Vec::new(), String::new());
+        let mut quoted = false;
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '"' if quoted && chars.peek() == Some(&'"') => field.extend(chars.next()),
+                '"' => quoted = !quoted,
+                ',' if !quoted => row.push(std::mem::take(&mut field)),
+                '\r' if !quoted && chars.peek() == Some(&'\n') => {}
+                '\n' if !quoted => {
+                    row.push(std::mem::take(&mut field));
+                    rows.push(std::mem::take(&mut row));
+                }
+                c => field.push(c),
+            }
+        }
+        if !row.is_empty() || !field.is_empty() {
+            row.push(field);
+            rows.push(row);
+        }
+        rows
+    }
+
+    fn file(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        std::fs::write(&path, bytes).unwrap();
+        (dir, path)
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_apart_as_they_were_put_together(
+            table in prop::collection::vec(prop::collection::vec("[a,\"\n\rä ]{0,6}", 1..5), 0..6),
+            end in prop::sample::select(vec!["\n", "\r\n"]),
+            ended: bool,
+        ) {
+            let mut text: String = table.iter().map(|row| row.iter().map(|f| field(f)).collect::<Vec<_>>().join(",") + end).collect();
+            if !ended && table.last().is_some_and(|row| row.len() > 1) {
+                text.truncate(text.len() - end.len());
+            }
+            prop_assert_eq!(rows(&text), table);
+            prop_assert_eq!(rows(&text), twin(&text));
+        }
+    }
+
+    #[test]
+    fn fields_are_quoted_where_they_must() {
+        assert_eq!(field("a b"), "a b");
+        assert_eq!(field(""), "");
+        assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(field("a\r"), "\"a\r\"");
+    }
+
+    #[test]
+    fn records_name_their_lines() {
+        let text = "\u{feff}a,\"b,\n\"\"c\"\"\r\nd\",e\r\n1,,3\n\n\"\"\"\",\"x\ny\",\nä";
+        let (_dir, path) = file(text.as_bytes());
+        let mut reader = Reader::open(&path).unwrap();
+        let (mut found, mut lines) = (Vec::new(), Vec::new());
+        while let Some(record) = reader.next().unwrap() {
+            found.push((0..record.len()).map(|i| record.get(i).to_string()).collect::<Vec<_>>());
+            lines.push(record.line);
+            assert!(!record.is_empty() && record.get(99).is_empty());
+        }
+        assert_eq!(found, twin(text.trim_start_matches('\u{feff}')));
+        assert_eq!(lines, [1, 4, 5, 6, 8]);
+    }
+
+    #[test]
+    fn files_that_are_cut_short_empty_or_no_text() {
+        let next = |bytes: &[u8]| Reader::open(&file(bytes).1).unwrap().next();
+        assert!(next(b"a,\"b\nc").unwrap_err().message.contains("line 1: it ends within quotes"));
+        assert_eq!(next(b"").unwrap(), None);
+        assert_eq!(next(b"\xff,b").unwrap().unwrap().get(0), "\u{fffd}");
+        assert_eq!(rows("a\n\"b"), [["a"], ["b"]]);
+        assert!(rows("").is_empty());
+    }
+}
