@@ -10,7 +10,7 @@ use pcp::model::Network;
 use pcp::observe::{Observer, Silent};
 use pcp::run::{About, RunFolder, RunResult, refuse_changes};
 use pcp::schedule::Schedule;
-use pcp::train::{Setup, State, forecast, setup, told, train};
+use pcp::train::{Setup, State, forecast, setup, train};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
 use std::path::{Path, PathBuf};
@@ -317,9 +317,9 @@ fn read(args: &Args, stop: &Cancel) -> Result<(Vec<String>, Config, data::Datase
     let network = Network::new(&config.network, setup::image_side(&config))?;
     setup::check_room(&network, &config, dataset.train.images.len(), data::free_memory())?;
     if !config.train.init_from.is_empty() {
-        let (_, left) = setup::foreign_beginning(&network, &config)?;
+        let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;
         if !args.quiet {
-            eprintln!("begins with {}: {}", config.train.init_from, told(&left));
+            eprintln!("begins with {}: {}", config.train.init_from, adopted.summary());
         }
     }
     Ok((names, config, dataset))

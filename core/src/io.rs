@@ -1,6 +1,7 @@
-//! Reading and writing of files: whole or not at all, NumPy's arrays, safetensors, matrices of any kind.
+//! Reading and writing of files: whole or not at all, NumPy's arrays, safetensors, matrices, and the wire format of protocol buffers.
 
 pub mod atomic;
 pub mod matrix;
 pub mod npy;
+pub mod proto;
 pub mod tensors;

@@ -8,7 +8,7 @@ pub mod linear;
 use crate::config::{Config, FeatureKind};
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::data::{Dataset, Labels};
-use crate::model::{Network, Tap, Weights};
+use crate::model::{Extractor, Network, Weights};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
@@ -126,6 +126,7 @@ impl Probe {
         let kind = match self.kind {
             FeatureKind::Embedding => "embeddings",
             FeatureKind::Pooled => "pooled features",
+            FeatureKind::RawEmbedding | FeatureKind::Map(_) => "features of a layer",
         };
         let small = match self.pixel_side() {
             side if side < self.loader.side() => format!("; raw pixels at {side} px"),
@@ -163,14 +164,10 @@ impl Probe {
         stop: &Cancel,
         done: &dyn Fn(usize),
     ) -> Result<f64> {
+        let extractor = Extractor { network, weights, cancel: stop, on_images: done };
         let features = |part| -> Result<Matrix> {
-            match self.kind {
-                FeatureKind::Embedding => self.loader.embed(network, weights, part, View::Clean, Tap::Unit, stop, done),
-                FeatureKind::Pooled => {
-                    let pooled = self.loader.embed(network, weights, part, View::Clean, Tap::Pooled, stop, done)?;
-                    Ok(pooled.normalised())
-                }
-            }
+            let features = extractor.all(&self.loader, part, View::Clean, self.kind)?;
+            Ok(if self.kind == FeatureKind::Embedding { features } else { features.normalised() })
         };
         let train = features(Part::Train)?;
         let test = self.tests.then(|| features(Part::Test)).transpose()?;

@@ -16,11 +16,11 @@ pub mod pcp;
 mod supervised;
 
 use crate::config::{ClusterFeatures, Config, System};
-use crate::data::Dataset;
 use crate::data::loader::Draw;
+use crate::data::{Batch, Dataset};
 use crate::method::bank::{Bank, Queue};
 use crate::model::classifier::{self, Classifier};
-use crate::model::{Batch, DropoutKey, Network, Step, Tap, Weights};
+use crate::model::{DropoutKey, FeatureKind, Network, Step, Weights};
 use crate::schedule::Schedule;
 use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
@@ -185,7 +185,7 @@ pub struct Look {
     /// How they are looked at.
     pub view: ClusterFeatures,
     /// Which features are taken.
-    pub tap: Tap,
+    pub tap: FeatureKind,
 }
 
 /// One system. What is not said is as in instance recognition: one view, the bank loss, nothing to look at beforehand.
@@ -216,8 +216,8 @@ pub trait Method: Send + Sync {
     }
 
     /// Which features it trains: those that are worth keeping.
-    fn tap(&self) -> Tap {
-        Tap::Unit
+    fn tap(&self) -> FeatureKind {
+        FeatureKind::Embedding
     }
 
     /// What it wants to see of all images before this epoch.
@@ -263,7 +263,7 @@ pub trait Method: Send + Sync {
     /// Forward, loss and backward of one batch.
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
+        network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
             let (loss, gradient) = pcp::loss(v, rows, memory, &lesson.positives, &plan.config.objective, None);
             (Outcome { loss, ..Outcome::default() }, gradient)
         })

@@ -29,13 +29,14 @@ mod lock;
 mod record;
 mod stamps;
 mod warning;
+mod weights;
 
 pub use checkpoints::Restored;
-pub use contents::FileRow;
 pub use record::{EpochRecord, RunResult};
 pub use warning::Warning;
 
 use crate::config::{Config, DATA_PRESETS};
+pub use crate::data::FileRow;
 use crate::data::{Dataset, Labels};
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::atomic::{self, csv_field, make_folder, read_bytes, write_bytes, write_whole};

@@ -2,13 +2,11 @@
 
 mod checkpoints;
 mod forecast;
-mod foreign;
 pub mod setup;
 mod state;
 
 pub use forecast::{Ahead, Forecast, forecast};
-pub use foreign::{beginning, recognised, told};
-pub use setup::{ModelCard, Setup};
+pub use setup::Setup;
 pub use state::{Progress, State};
 
 use crate::config::ClusterFeatures;
@@ -180,7 +178,7 @@ fn learn(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<
         if let Some(keys) = state.memory.follow(&rows, &step.features, step.loss) {
             state.keys = Some(keys);
         }
-        state.weights.follow(&step.moments);
+        state.weights.update_running_stats(&step.moments);
         state.optimizer.step(&mut state.weights, step.gradients, setup.sgd(epoch));
         state.progress.batch += 1;
         let sums = &mut state.progress.sums;
@@ -213,7 +211,7 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
         state.progress.last = Some(knn);
         if state.progress.best.is_none_or(|(best, _)| knn > best) {
             state.progress.best = Some((knn, done));
-            setup.save_model(state, (round, epoch), &setup.run.file("model-best.safetensors"))?;
+            setup.save_model(state, (round, epoch), &setup.run.best_weights())?;
         }
     }
     if setup.plan.schedule.snapshot(round, epoch).is_some() {
@@ -281,7 +279,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let started = Instant::now();
     let train = &setup.plan.config.train;
     let last = if train.rounds > 0 { (train.rounds - 1, train.epochs - 1) } else { (0, 0) };
-    setup.save_model(state, last, &setup.run.file("model.safetensors"))?;
+    setup.save_model(state, last, &setup.run.last_weights())?;
     setup.observer.begin("embeddings", setup.plan.samples());
     let clean = Arc::new(setup.embed(&state.weights, View::Clean, setup.method.tap())?.normalised());
     setup.run.write_embeddings(&clean)?;

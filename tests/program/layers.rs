@@ -11,12 +11,13 @@ const CORE: &[&[&str]] = &[
     &["tsne", "curate"],
 ];
 const PCP: &[&[&str]] = &[
-    &["config", "picture", "data", "model"],
-    &["schedule"],
-    &["method", "evaluate", "run"],
-    &["observe"],
+    &["config", "picture"],
+    &["data"],
+    &["run", "schedule"],
+    &["model"],
+    &["method", "evaluate", "observe", "embed"],
     &["train"],
-    &["embed", "detect"],
+    &["detect"],
     &["report"],
     &["jobs"],
 ];

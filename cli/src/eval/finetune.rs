@@ -8,6 +8,7 @@ use pcp::config::{Crop, Recipe};
 use pcp::data::loader::Loader;
 use pcp::evaluate::Exam;
 use pcp::evaluate::finetune::{Settings, Tuned, finetune};
+use pcp::model::{Model, WhichWeights};
 use pcp::run::RunFolder;
 use pcp::train::setup;
 use pcp_core::cancel::Cancel;
@@ -74,11 +75,8 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
     }
     let run = RunFolder::open(&args.run)?;
     let (mut config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(&run, &config, args.common.best)?;
-    let (weights, file) = match args.untrained {
-        true => (network.init(config.train.seed), "untrained".to_string()),
-        false => (weights, file),
-    };
+    let which = if args.untrained { WhichWeights::Untrained } else { WhichWeights::best(args.common.best) };
+    let model = Model::of_run(&run, which)?;
     let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
     let exam = Exam::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.
@@ -92,8 +90,16 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
     let told = |epoch: u32, loss: f64, accuracy: f64| {
         bar.set_message(format!("epoch {}: loss {loss:.3}, {accuracy:.1} %", epoch + 1));
     };
-    let network = Arc::new(network);
-    let result = finetune(&network, weights, &loader, &exam, &settings, stop, &|n| bar.inc(n as u64), &told)?;
+    let result = finetune(
+        &model.network,
+        model.weights.clone(),
+        &loader,
+        &exam,
+        &settings,
+        stop,
+        &|n| bar.inc(n as u64),
+        &told,
+    )?;
     bar.finish_and_clear();
     let protocol = format!(
         "fine-tuned end to end on {} labelled images ({}% of each class), {} epochs; {}",
@@ -102,7 +108,7 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
         args.epochs,
         exam.protocol()
     );
-    let report = Report { protocol, settings, weights: file, result };
+    let report = Report { protocol, settings, weights: model.file_name(), result };
     super::keep(&run, if args.untrained { "finetune-untrained.json" } else { "finetune.json" }, &report)?;
     if args.common.json {
         return crate::print_json(&report);

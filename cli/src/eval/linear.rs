@@ -6,7 +6,8 @@ use crate::table;
 use clap::Args;
 use pcp::data::loader::Loader;
 use pcp::evaluate::Exam;
-use pcp::evaluate::linear::{Curve, Layer, Probing, Settings};
+use pcp::evaluate::linear::{Curve, Probing, Settings};
+use pcp::model::{Model, WhichWeights};
 use pcp::run::RunFolder;
 use pcp::train::setup;
 use pcp_core::cancel::Cancel;
@@ -99,10 +100,10 @@ pub(crate) fn measure(
     stop: &Cancel,
 ) -> Result<Report> {
     let (config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(run, &config, best)?;
-    let usual = || network.stages().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect();
+    let model = Model::of_run(run, WhichWeights::best(best))?;
+    let usual = || model.network.layers().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect();
     let names: Vec<String> = if names.is_empty() { usual() } else { names.to_vec() };
-    let layers = Layer::named(&network, &names)?;
+    let layers = model.network.feature_kinds_named(&names)?;
     let dataset = Arc::new(progress::read_images_again(&config, quiet, stop)?);
     let exam = Exam::new(&dataset)?;
     let loader = Loader::new(dataset, setup::augmenter(&config));
@@ -112,7 +113,7 @@ pub(crate) fn measure(
         false => (settings.epochs as usize, 1),
     };
     bar.set_length(((exam.truth.len() + exam.learn.len() * passes) * times) as u64);
-    let probing = Probing { network: &Arc::new(network), weights: &weights, loader: &loader, exam: &exam, stop };
+    let probing = Probing { network: &model.network, weights: &model.weights, loader: &loader, exam: &exam, stop };
     let told = |layer: &str, epoch: u32, accuracy: f64| {
         bar.set_message(format!("{layer}, epoch {}: {accuracy:.1} %", epoch + 1));
     };
@@ -120,7 +121,7 @@ pub(crate) fn measure(
     bar.finish_and_clear();
     let views = if settings.fast { "fast: clean features taken once" } else { "random views in every epoch" };
     let protocol = format!("linear probe, {} epochs, {views}; {}", settings.epochs, exam.protocol());
-    let report = Report { protocol, settings, weights: file, layers: curves };
+    let report = Report { protocol, settings, weights: model.file_name(), layers: curves };
     super::keep(run, if settings.fast { "linear-fast.json" } else { "linear.json" }, &report)?;
     Ok(report)
 }

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use super::decode::Reason;
-use super::images::{Row, Seen};
+use super::images::{ReadImage, ReadRow};
+use super::memory_budget::MemoryBudget;
 use super::origin::{FileStamp, Origin, Stamp};
-use super::room::Room;
 use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, Tick, no_images};
 use crate::data::resize::shrunk;
 use pcp_core::error::{Error, Result};
@@ -242,8 +242,8 @@ impl Plan {
     /// Reads the images.
     pub(super) fn read(mut self, load: &Load, tick: Tick) -> Dataset {
         let stamps = self.stamp();
-        let room = Room::new(load.cache);
-        let seen = self.decode(load, |entry, image| Seen::new(entry.id, &entry.name, image, &room), tick);
+        let budget = MemoryBudget::new(load.cache);
+        let seen = self.decode(load, |entry, image| ReadImage::new(entry.id, &entry.name, image, &budget), tick);
         let labels = || self.classes.clone().map(|classes| Labels { classes, of: Vec::new() });
         let mut labels = [labels(), labels().filter(|_| self.test_labelled)];
         let (mut rows, mut bad) = ([Vec::new(), Vec::new()], Vec::new());
@@ -252,13 +252,13 @@ impl Plan {
             let split = usize::from(test);
             match seen {
                 Ok(seen) => {
-                    rows[split].push(Row { id, name, origin, seen });
+                    rows[split].push(ReadRow { id, name, origin, seen });
                     labels[split].iter_mut().for_each(|labels| labels.of.extend(class));
                 }
                 Err(reason) => bad.push(BadFile { id, name, reason }),
             }
         }
-        let [train, test] = rows.map(|rows| Images::of(rows, &room, load.stored_side));
+        let [train, test] = rows.map(|rows| Images::of(rows, &budget, load.stored_side));
         let [train_labels, test_labels] = labels;
         let train = Split { images: train, labels: train_labels };
         let test = Some(Split { images: test, labels: test_labels }).filter(|test| !test.images.is_empty());

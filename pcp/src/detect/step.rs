@@ -274,7 +274,7 @@ mod tests {
     fn a_step_goes_downhill_and_is_the_same_every_time() {
         let network = config::Network { width: 4, ..config::Config::default().network };
         let detector = Detector::new(&network, 32, 2, PER_CELL).unwrap();
-        let mut weights = detector.begin(None, 0).unwrap();
+        let mut weights = detector.init(0);
         let mut optimizer = crate::model::Optimizer::new(&weights);
         let truths = vec![Truth { class: 1, bounds: [4.0, 8.0, 40.0, 44.0] }];
         let examples =

@@ -3,7 +3,7 @@
 use super::Exam;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{DropoutKey, Network, Optimizer, Tap, Weights};
+use crate::model::{DropoutKey, Extractor, FeatureKind, Network, Optimizer, Weights};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::neighbours::accuracy;
@@ -100,7 +100,7 @@ pub fn finetune(
             let dropout = DropoutKey { key, ids: draws.iter().map(|draw| ids[draw.row]).collect() };
             let (net, now, head) = (network.clone(), weights.clone(), classifier.clone());
             let step = stop.run(move || {
-                net.step(&now, batch, 1, dropout, Tap::Pooled, |x| {
+                net.step(&now, batch, 1, dropout, FeatureKind::Pooled, |x| {
                     let found = head.cross_entropy(x, &labels);
                     let mut head = (*head).clone();
                     head.step(&found.by_weights, Sgd { lr: 10.0 * lr, momentum: 0.9, decay });
@@ -113,12 +113,13 @@ pub fn finetune(
             }
             sum += loss;
             classifier = Arc::new(head);
-            weights.follow(&step.moments);
+            weights.update_running_stats(&step.moments);
             optimizer.step(&mut weights, step.gradients, kernels::Sgd { lr, momentum: 0.9, decay, nesterov: false });
             seen(draws.len());
         }
         let (part, rows) = (exam.test.0, &exam.test.1);
-        let features = loader.embed(network, &weights, part, View::Clean, Tap::Pooled, stop, seen)?;
+        let extractor = Extractor { network, weights: &weights, cancel: stop, on_images: seen };
+        let features = extractor.all(loader, part, View::Clean, FeatureKind::Pooled)?;
         let predicted = classifier.predict(&features);
         let chosen: Vec<u32> = rows.iter().map(|row| predicted[*row]).collect();
         let now = accuracy(&chosen, &exam.truth);

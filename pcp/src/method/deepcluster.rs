@@ -5,7 +5,7 @@ use super::pcp::cluster;
 use super::{At, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task, classify};
 use crate::data::loader::Draw;
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{Network, Step, Tap};
+use crate::model::{FeatureKind, Network, Step};
 use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::pca::Pca;
@@ -30,7 +30,7 @@ impl Method for DeepCluster {
     }
 
     fn look(&self, plan: &Plan, _at: At) -> Option<Look> {
-        Some(Look { view: plan.config.clusters.features, tap: Tap::Raw })
+        Some(Look { view: plan.config.clusters.features, tap: FeatureKind::RawEmbedding })
     }
 
     fn supervise(
@@ -67,7 +67,7 @@ impl Method for DeepCluster {
         let d = &plan.config.deepcluster;
         let sgd = Sgd { lr: d.head_lr as f32, momentum: 0.0, decay: d.head_decay as f32 };
         let labels: Vec<u32> = lesson.labels.iter().flat_map(|l| rows.iter().map(|row| l[*row])).collect();
-        network.step(weights, batch, 1, dropout, Tap::Raw, |x| {
+        network.step(weights, batch, 1, dropout, FeatureKind::RawEmbedding, |x| {
             let Some(classifier) = &memory.classifier else {
                 return (Outcome::default(), vec![0.0; x.values.len()]);
             };

@@ -2,7 +2,7 @@
 
 use super::{At, BatchLoss, Lesson, Memory, Method, Outcome, Plan, Task};
 use crate::method::objective::spreading_loss;
-use crate::model::{Network, Step, Tap};
+use crate::model::{FeatureKind, Network, Step};
 
 /// Its positive is the other view; its loss compares within the batch, so there is no bank.
 pub struct Is;
@@ -26,7 +26,7 @@ impl Method for Is {
 
     fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _lesson: &Lesson) -> Step<Outcome> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, 2, dropout, Tap::Unit, |v| {
+        network.step(weights, batch, 2, dropout, FeatureKind::Embedding, |v| {
             let (mean, gradient) = spreading_loss(v, plan.config.objective.tau as f32);
             let total = mean * rows.len() as f64;
             let loss = BatchLoss { samples: rows.len(), total, spreading: Some(total), ..BatchLoss::default() };

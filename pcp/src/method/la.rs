@@ -4,7 +4,7 @@
 use super::pcp::cluster;
 use super::{At, BatchLoss, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task};
 use crate::method::objective::local_loss;
-use crate::model::{Step, Tap};
+use crate::model::{FeatureKind, Step};
 use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Rules, purify};
@@ -31,7 +31,7 @@ impl Method for La {
     }
 
     fn look(&self, plan: &Plan, at: At) -> Option<Look> {
-        (!La::begins(plan, at)).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
+        (!La::begins(plan, at)).then_some(Look { view: plan.config.clusters.features, tap: FeatureKind::Embedding })
     }
 
     fn supervise(
@@ -58,7 +58,7 @@ impl Method for La {
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, lesson: &Lesson) -> Step<Outcome> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
+        network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
             let (o, la) = (&plan.config.objective, &plan.config.la);
             let Some(bank) = memory.bank.as_ref().filter(|_| !lesson.clusterings.is_empty()) else {
                 let (loss, gradient) = super::pcp::loss(v, rows, memory, &lesson.positives, o, None);

@@ -2,9 +2,10 @@
 //! the last keys of a slow copy of the network.
 
 use super::{At, BatchLoss, Lesson, Memory, Method, Outcome, Plan, Task};
+use crate::data::Batch;
 use crate::method::bank::Queue;
 use crate::method::objective::key_loss;
-use crate::model::{Batch, DropoutKey, Network, Step, Tap};
+use crate::model::{DropoutKey, FeatureKind, Network, Step};
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::Purpose;
 use std::sync::Arc;
@@ -43,19 +44,19 @@ impl Method for Moco {
         let groups = groups(plan, rows.len());
         let [queries, others] = halves(batch);
         let mut slow = keys.unwrap_or(weights).clone();
-        slow.drift(weights, plan.config.moco.momentum);
+        slow.ema_update(weights, plan.config.moco.momentum);
 
         let dealt = plan.key(Purpose::Groups, at).shuffled(&dropout.ids);
         let masks =
             DropoutKey { key: plan.key(Purpose::KeyDropout, at), ids: dealt.iter().map(|i| dropout.ids[*i]).collect() };
         let (found, moments) = network.encode(&slow, rearranged(&others, &dealt), groups, masks);
-        slow.follow(&moments);
+        slow.update_running_stats(&moments);
         let mut keys = Matrix { values: vec![0.0; found.values.len()], ..found };
         for (place, &i) in dealt.iter().enumerate() {
             keys.values[i * keys.dim..(i + 1) * keys.dim]
                 .copy_from_slice(&found.values[place * keys.dim..][..keys.dim]);
         }
-        network.step(weights, queries, groups, dropout, Tap::Unit, |q| {
+        network.step(weights, queries, groups, dropout, FeatureKind::Embedding, |q| {
             let empty = Matrix { rows: 0, dim: q.dim, values: Vec::new() };
             let queue = memory.queue.as_ref().map_or(&empty, |queue| &queue.rows);
             let found = key_loss(q, &keys, queue, plan.config.objective.tau as f32);

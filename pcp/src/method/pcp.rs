@@ -3,7 +3,7 @@
 use super::{At, BatchLoss, Lesson, Look, Memory, Method, Outcome, Past, Plan, Supervision, Task};
 use crate::config::Objective;
 use crate::method::objective::{bank_loss, spreading_loss};
-use crate::model::{Step, Tap};
+use crate::model::{FeatureKind, Step};
 use pcp_core::error::Result;
 use pcp_core::kmeans::{Clusters, KMeans, kmeans};
 use pcp_core::matrix::Matrix;
@@ -26,7 +26,7 @@ impl Method for Pcp {
 
     fn look(&self, plan: &Plan, (round, epoch): At) -> Option<Look> {
         let alone = plan.schedule.all_instances(plan.schedule.clusters(round, epoch));
-        (!alone).then_some(Look { view: plan.config.clusters.features, tap: Tap::Unit })
+        (!alone).then_some(Look { view: plan.config.clusters.features, tap: FeatureKind::Embedding })
     }
 
     /// Clusters `features` into K_t and purifies: steps (b) to (d) of the loop.
@@ -73,7 +73,7 @@ impl Method for Pcp {
         let views = self.views(plan, task.at);
         let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        network.step(weights, batch, views, dropout, Tap::Unit, |v| {
+        network.step(weights, batch, views, dropout, FeatureKind::Embedding, |v| {
             let (loss, gradient) = loss(v, rows, memory, &lesson.positives, &plan.config.objective, warmup);
             (Outcome { loss, ..Outcome::default() }, gradient)
         })

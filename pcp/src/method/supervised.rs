@@ -3,7 +3,7 @@
 use super::{Lesson, Memory, Method, Outcome, Plan, Task, classify};
 use crate::data::Dataset;
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{Network, Step, Tap};
+use crate::model::{FeatureKind, Network, Step};
 use pcp_core::error::{Error, Result};
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ impl Method for Supervised {
         format!("{} classes, by their labels", classes(plan))
     }
 
-    fn tap(&self) -> Tap {
-        Tap::Pooled
+    fn tap(&self) -> FeatureKind {
+        FeatureKind::Pooled
     }
 
     fn memory(&self, plan: &Plan, network: &Network) -> Memory {
@@ -42,7 +42,7 @@ impl Method for Supervised {
             Some(labels) => rows.iter().map(|row| labels.of[*row]).collect(),
             None => vec![0; rows.len()],
         };
-        network.step(weights, batch, 1, dropout, Tap::Pooled, |x| match &memory.classifier {
+        network.step(weights, batch, 1, dropout, FeatureKind::Pooled, |x| match &memory.classifier {
             Some(classifier) => classify(classifier, x, &labels, sgd),
             None => (Outcome::default(), vec![0.0; x.values.len()]),
         })

@@ -5,13 +5,15 @@
 //! cutting out of boxes) is no matter of tensors: a training step looks ([`Detector::look`]), is given cut-out maps to judge
 //! ([`Detector::judge`]), and gets the gradients of both parts from those by what they gave.
 
+use super::Model;
 use super::layers::{Builder, Convolution, Linear, Pass, convolved, linear};
+use super::network::{Maps, to_features};
 use super::resnet::{ResNet, large_stem};
 use super::weights::{Init, Named, Spec, Weights, to_vec};
-use super::{Maps, Matrix, to_features};
 use crate::config::{self, Arch};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
+use pcp_core::matrix::Matrix;
 
 /// How the new layers begin, N(0, std); and that of the boxes.
 const STD: f32 = 0.01;
@@ -120,10 +122,21 @@ impl Detector {
         Ok(Detector { body, propose, objectness, steps, scores, boxes, parameters, buffers, learns, channels })
     }
 
-    /// Weights to begin with: new layers by the seed, the rest from `backbone`, where it is given, or by the seed, too.
-    pub fn begin(&self, backbone: Option<&[Named]>, seed: u64) -> Result<Weights> {
-        let weights = Weights::init(&self.parameters, &self.buffers, seed);
-        let Some(backbone) = backbone else { return Ok(weights) };
+    /// Initial weights, a function of the seed alone.
+    pub fn init(&self, seed: u64) -> Weights {
+        Weights::init(&self.parameters, &self.buffers, seed)
+    }
+
+    /// Initial weights: new layers by the seed, the rest from `backbone`, or by the seed, too, where that is untrained.
+    pub fn init_on(&self, backbone: &Model, seed: u64) -> Result<Weights> {
+        match backbone.file {
+            Some(_) => self.init_with(&backbone.network.named(&backbone.weights), seed),
+            None => Ok(self.init(seed)),
+        }
+    }
+
+    fn init_with(&self, backbone: &[Named], seed: u64) -> Result<Weights> {
+        let weights = self.init(seed);
         let own = |name: &str| name.starts_with("rpn.") || name.starts_with("roi_heads.");
         let new = self.named(&weights).into_iter().filter(|n| own(&n.name));
         let all: Vec<Named> = new.chain(backbone.iter().filter(|n| !own(&n.name)).cloned()).collect();
@@ -242,7 +255,7 @@ mod tests {
     fn small() -> (Detector, Weights) {
         let config = config::Network { width: 4, ..config::Config::default().network };
         let detector = Detector::new(&config, 32, 2, 9).unwrap();
-        let weights = detector.begin(None, 5).unwrap();
+        let weights = detector.init(5);
         (detector, weights)
     }
 
@@ -338,7 +351,7 @@ mod tests {
         let config = config::Network { width: 4, ..config::Config::default().network };
         let backbone = super::super::Network::new(&config, 32).unwrap();
         let given = backbone.named(&backbone.init(9));
-        let begun = detector.named(&detector.begin(Some(&given), 5).unwrap());
+        let begun = detector.named(&detector.init_with(&given, 5).unwrap());
         let of = |list: &[Named], name: &str| list.iter().find(|n| n.name == name).unwrap().values.clone();
         assert_eq!(of(&begun, "layer3.0.conv1.weight"), of(&given, "layer3.0.conv1.weight"));
         let own = "rpn.head.bbox_pred.weight";
@@ -350,6 +363,6 @@ mod tests {
         );
         let alexnet = config::Network { arch: Arch::Alexnet, ..config };
         assert!(Detector::new(&alexnet, 32, 2, 9).unwrap_err().hint.contains("resnet18"));
-        assert!(detector.begin(Some(&given[..3]), 5).unwrap_err().message.contains("missing"));
+        assert!(detector.init_with(&given[..3], 5).unwrap_err().message.contains("missing"));
     }
 }

@@ -1,7 +1,7 @@
 //! A network as a list of operations with names, for those who write it down in another language.
 
 use super::layers::{ConvBn, Linear};
-use super::{Body, Network};
+use super::network::{Body, Network};
 
 /// One operation on values; names are those of [`Named`](super::Named) arrays.
 #[derive(Clone, Debug, PartialEq)]

@@ -101,16 +101,6 @@ pub struct Sums {
 }
 
 impl Progress {
-    /// The round and epoch that the weights last learned in, where they have.
-    pub fn learned(&self, epochs: u32) -> Option<At> {
-        match (self.batch, self.epoch, self.round) {
-            (0, 0, 0) => None,
-            (0, 0, 1..) => Some((self.round - 1, epochs.saturating_sub(1))),
-            (0, 1.., _) => Some((self.round, self.epoch - 1)),
-            _ => Some((self.round, self.epoch)),
-        }
-    }
-
     /// Where the run is, in words.
     pub fn place(&self, rounds: u32) -> String {
         match self.round < rounds {
