@@ -17,8 +17,8 @@ pub mod loader;
 mod memory_budget;
 mod origin;
 mod pictures;
+mod prefetch;
 pub mod resize;
-pub mod stream;
 #[cfg(test)]
 mod tests;
 pub mod view;
@@ -40,7 +40,7 @@ pub use images::{Images, Sample};
 pub use memory_budget::free_memory;
 pub use origin::{FileStamp, Stamp};
 pub use pictures::{FileRow, PictureBatch, Pictures};
-pub use stream::Stream;
+pub use prefetch::Prefetch;
 pub use view::{Batch, CleanView, image_side, stored_side};
 
 /// An RGB image, `height * width * 3` bytes.

@@ -22,7 +22,7 @@ mod weights;
 
 pub use crate::config::FeatureKind;
 pub use card::ModelCard;
-pub use detector::{Detector, Frames, Judgement, Look, Partial, Seen};
+pub use detector::{CropPass, Detector, Frames, PartialGradients, ProposalMaps, ProposalPass};
 pub use embed::Embedded;
 pub use features::Extractor;
 pub use foreign::Adopted;

@@ -6,8 +6,8 @@ use crate::table;
 use clap::Args;
 use pcp::config::{Crop, Recipe};
 use pcp::data::loader::Loader;
-use pcp::evaluate::Exam;
-use pcp::evaluate::finetune::{Settings, Tuned, finetune};
+use pcp::evaluate::ProbeSplit;
+use pcp::evaluate::finetune::{FinetuneResult, FinetuneSettings, finetune};
 use pcp::model::{Model, WhichWeights};
 use pcp::run::RunFolder;
 use pcp::train::setup;
@@ -54,9 +54,9 @@ pub struct Finetune {
 #[derive(Serialize)]
 struct Report {
     protocol: String,
-    settings: Settings,
+    settings: FinetuneSettings,
     weights: String,
-    result: Tuned,
+    result: FinetuneResult,
 }
 
 /// The share that a word like `10%` means.
@@ -78,12 +78,12 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
     let which = if args.untrained { WhichWeights::Untrained } else { WhichWeights::best(args.common.best) };
     let model = Model::of_run(&run, which)?;
     let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
-    let exam = Exam::new(&dataset)?;
+    let exam = ProbeSplit::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.
     config.augment = Recipe { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
     let loader = Loader::new(dataset, setup::augmenter(&config));
     let settings =
-        Settings { share, epochs: args.epochs, batch: args.batch, lr: args.lr, decay: 1e-4, seed: args.seed };
+        FinetuneSettings { share, epochs: args.epochs, batch: args.batch, lr: args.lr, decay: 1e-4, seed: args.seed };
     let bar = bar("fine-tuning", args.common.json);
     let labelled = (exam.learn.len() as f64 * share) as usize;
     bar.set_length((args.epochs as usize * (labelled + exam.truth.len())) as u64);

@@ -149,7 +149,7 @@ struct Entry {
 }
 
 /// What is to be read, decided from names alone.
-pub(super) struct Plan {
+pub(super) struct ReadPlan {
     name: String,
     /// Training images, then test images.
     entries: Vec<Entry>,
@@ -161,7 +161,7 @@ pub(super) struct Plan {
 }
 
 /// Looks through the folder at `path`.
-pub(super) fn plan(path: &Path, load: &Load) -> Result<Plan> {
+pub(super) fn plan(path: &Path, load: &Load) -> Result<ReadPlan> {
     if path.is_file() {
         return Err(Error::usage(
             format!("{} is a file, not a folder", path.display()),
@@ -174,10 +174,10 @@ pub(super) fn plan(path: &Path, load: &Load) -> Result<Plan> {
     let name = real.file_name().map_or("images".into(), |name| name.to_string_lossy());
     // The name goes into that of the run folder.
     let name = name.replace(|c: char| !c.is_alphanumeric() && !"-_.".contains(c), "-");
-    Plan::new(name, path, listing, load)
+    ReadPlan::new(name, path, listing, load)
 }
 
-impl Plan {
+impl ReadPlan {
     /// Sorts out the images of `listing`; `place` is where they are, for messages.
     pub(super) fn new(name: String, place: &Path, listing: Listing, load: &Load) -> Result<Self> {
         let (train_root, test_root) = listing.splits();
@@ -214,7 +214,7 @@ impl Plan {
         let has_test = !test.is_empty();
         let mut entries = spread(train, load.limit.unwrap_or(usize::MAX));
         entries.append(&mut test);
-        Ok(Plan { name, entries, classes, test_labelled, has_test, ignored })
+        Ok(ReadPlan { name, entries, classes, test_labelled, has_test, ignored })
     }
 
     /// Reads every image, on all cores, and gives what `keep` makes of it.

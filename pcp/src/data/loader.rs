@@ -1,7 +1,7 @@
 //! Batches of views of a data set's images, made in parallel and ahead.
 
 use crate::data::augment::Augmenter;
-use crate::data::{Batch, Dataset, Images, Stream};
+use crate::data::{Batch, Dataset, Images, Prefetch};
 use pcp_core::error::Result;
 use pcp_core::rng::Key;
 use rayon::prelude::*;
@@ -110,19 +110,19 @@ impl Loader {
 
     /// The `views` of all `batches`, in order, made ahead by a thread of their own. An image that cannot be read again ends
     /// the stream with an error.
-    pub fn stream(&self, part: Part, batches: Vec<Vec<Draw>>, views: Vec<View>) -> Stream<(Vec<Draw>, Batch)> {
+    pub fn stream(&self, part: Part, batches: Vec<Vec<Draw>>, views: Vec<View>) -> Prefetch<(Vec<Draw>, Batch)> {
         let loader = self.clone();
-        Stream::new(batches, move |draws| loader.batch(part, &draws, &views).map(|batch| (draws, batch)))
+        Prefetch::new(batches, move |draws| loader.batch(part, &draws, &views).map(|batch| (draws, batch)))
     }
 
     /// Clean or random views of every image of `part`, in order.
-    pub fn all(&self, part: Part, view: View) -> Stream<(Vec<Draw>, Batch)> {
+    pub fn all(&self, part: Part, view: View) -> Prefetch<(Vec<Draw>, Batch)> {
         let rows: Vec<usize> = (0..self.images(part).len()).collect();
         self.rows(part, &rows, view)
     }
 
     /// One view of each of `rows`, in order.
-    pub fn rows(&self, part: Part, rows: &[usize], view: View) -> Stream<(Vec<Draw>, Batch)> {
+    pub fn rows(&self, part: Part, rows: &[usize], view: View) -> Prefetch<(Vec<Draw>, Batch)> {
         let batches = Draw::first(rows).chunks(INFERENCE_BATCH).map(<[Draw]>::to_vec).collect();
         self.stream(part, batches, vec![view])
     }

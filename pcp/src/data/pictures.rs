@@ -1,7 +1,7 @@
 //! Any images to embed: files, opened when it is their turn, or a data set in memory.
 
 use super::folder::Found;
-use super::{BadFile, Batch, CleanView, Dataset, Split, Stream, decode};
+use super::{BadFile, Batch, CleanView, Dataset, Prefetch, Split, decode};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -55,9 +55,9 @@ impl Pictures {
 
     /// Batches of clean views, in order, made ahead by a thread of their own. Pictures that cannot be read are left out and
     /// named.
-    pub fn stream(&self, view: CleanView) -> Stream<PictureBatch> {
+    pub fn stream(&self, view: CleanView) -> Prefetch<PictureBatch> {
         let pictures = self.clone();
-        Stream::new((0..self.len()).step_by(BATCH), move |first| Ok(pictures.batch(first, &view)))
+        Prefetch::new((0..self.len()).step_by(BATCH), move |first| Ok(pictures.batch(first, &view)))
     }
 
     /// The batch that begins with picture `first`.

@@ -4,7 +4,7 @@
 //! and a classifier learns for 90 epochs: SGD with momentum 0.9, weight decay 1e-4, batch 256,
 //! `lr = 0.1 / sqrt(1 + 0.1 * 1e-4 * iteration)`. The fast mode takes the features of the clean views once and learns on those.
 
-use super::Exam;
+use super::ProbeSplit;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::model::classifier::{Classifier, Sgd};
 use crate::model::{Extractor, FeatureKind, Network, Weights};
@@ -13,12 +13,12 @@ use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
 use pcp_core::rng::{Key, Purpose};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// How the classifier learns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Settings {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinearSettings {
     /// Epochs.
     pub epochs: u32,
     /// Features per step.
@@ -33,15 +33,15 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for LinearSettings {
     fn default() -> Self {
-        Settings { epochs: 90, batch: 256, lr: 0.1, decay: 1e-4, fast: false, seed: 0 }
+        LinearSettings { epochs: 90, batch: 256, lr: 0.1, decay: 1e-4, fast: false, seed: 0 }
     }
 }
 
 /// What a layer's classifier reached.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Curve {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinearResult {
     /// The layer.
     pub layer: String,
     /// Length of its features.
@@ -59,7 +59,7 @@ pub struct Curve {
 }
 
 /// A network with the images to probe it on.
-pub struct Probing<'a> {
+pub struct LinearProbe<'a> {
     /// The network.
     pub network: &'a Arc<Network>,
     /// Its numbers.
@@ -67,20 +67,20 @@ pub struct Probing<'a> {
     /// Views of the images.
     pub loader: &'a Loader,
     /// What is learned and tested.
-    pub exam: &'a Exam,
+    pub exam: &'a ProbeSplit,
     /// The user's stop.
     pub stop: &'a Cancel,
 }
 
-impl Probing<'_> {
+impl LinearProbe<'_> {
     /// Trains a classifier on every layer; `done(layer, epoch, accuracy)` is told of every epoch, `seen` of every image.
     pub fn run(
         &self,
         layers: &[(String, FeatureKind)],
-        settings: &Settings,
+        settings: &LinearSettings,
         seen: &dyn Fn(usize),
         done: &dyn Fn(&str, u32, f64),
-    ) -> Result<Vec<Curve>> {
+    ) -> Result<Vec<LinearResult>> {
         // Cached features of one layer at a time, or random views for all layers at once.
         let groups: Vec<&[(String, FeatureKind)]> =
             if settings.fast { layers.chunks(1).collect() } else { vec![layers] };
@@ -94,10 +94,10 @@ impl Probing<'_> {
     fn run_group(
         &self,
         group: &[(String, FeatureKind)],
-        settings: &Settings,
+        settings: &LinearSettings,
         seen: &dyn Fn(usize),
         done: &dyn Fn(&str, u32, f64),
-    ) -> Result<Vec<Curve>> {
+    ) -> Result<Vec<LinearResult>> {
         let kinds: Vec<FeatureKind> = group.iter().map(|(_, kind)| *kind).collect();
         let exam = self.exam;
         let extractor = Extractor { network: self.network, weights: self.weights, cancel: self.stop, on_images: seen };
@@ -108,8 +108,8 @@ impl Probing<'_> {
         let cached = settings.fast.then(|| clean(Part::Train, &exam.learn)).transpose()?;
         let new = |test: &Matrix| Classifier::new(exam.classes, test.dim, settings.seed, (0, 0));
         let mut students: Vec<Student> = test.iter().map(|test| Student::new(new(test))).collect();
-        let mut curves: Vec<Curve> = (group.iter().zip(&test))
-            .map(|((name, _), test)| Curve {
+        let mut curves: Vec<LinearResult> = (group.iter().zip(&test))
+            .map(|((name, _), test)| LinearResult {
                 layer: name.clone(),
                 features: test.dim,
                 last: 0.0,
@@ -176,7 +176,7 @@ impl Student {
         self.loss = (0.0, 0);
     }
 
-    fn learn(&mut self, x: &Matrix, labels: &[u32], settings: &Settings) {
+    fn learn(&mut self, x: &Matrix, labels: &[u32], settings: &LinearSettings) {
         let found = self.classifier.cross_entropy(x, labels);
         let lr = settings.lr / (1.0 + 0.1 * 1e-4 * self.iteration as f64).sqrt();
         self.classifier.step(&found.by_weights, Sgd { lr: lr as f32, momentum: 0.9, decay: settings.decay as f32 });
@@ -219,7 +219,7 @@ mod tests {
     fn it_comes_as_far_as_scikit_learn() {
         let ((x, labels), (test, truth)) = (example(1, 600), example(2, 600));
         let mut student = Student::new(Classifier::new(3, 8, 0, (0, 0)));
-        let settings = Settings::default();
+        let settings = LinearSettings::default();
         for epoch in 0..90 {
             let key = Key { purpose: Purpose::Probe, seed: 0, round: 0, epoch };
             let order = key.shuffled(&(0..600).collect::<Vec<u64>>());

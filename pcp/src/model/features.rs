@@ -4,7 +4,7 @@ use super::network::{Maps, Network};
 use super::weights::Weights;
 use crate::config::FeatureKind;
 use crate::data::loader::{Draw, Loader, Part, View};
-use crate::data::{Batch, Stream};
+use crate::data::{Batch, Prefetch};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::matrix::Matrix;
@@ -85,7 +85,7 @@ impl Extractor<'_> {
     /// Features of `images` images that come as a stream of batches, one matrix per kind.
     pub fn stream(
         &self,
-        batches: Stream<(Vec<Draw>, Batch)>,
+        batches: Prefetch<(Vec<Draw>, Batch)>,
         images: usize,
         kinds: &[FeatureKind],
     ) -> Result<Vec<Matrix>> {

@@ -2,7 +2,7 @@
 //! of images at once. Arrays keep torchvision's names.
 
 use super::Model;
-use super::graph::{Node, Op};
+use super::graph::{GraphNode, Op};
 use pcp_core::error::Result;
 use pcp_core::io::atomic::write_bytes;
 use pcp_core::io::proto::Message;
@@ -92,7 +92,7 @@ enum Attribute {
 }
 
 /// The ONNX operations that make one of ours.
-fn operations(node: &Node, inputs: &[String], output: &str) -> Vec<Message> {
+fn operations(node: &GraphNode, inputs: &[String], output: &str) -> Vec<Message> {
     let pair = |v: usize| Attribute::Ints(vec![v as i64; 2]);
     let around = |v: usize| Attribute::Ints(vec![v as i64; 4]);
     let x = inputs[0].as_str();

@@ -31,13 +31,13 @@ impl WhichWeights {
 
 /// The place of a checkpoint in its run, as its description gives it.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct Place {
+struct CheckpointPlace {
     round: u32,
     epoch: u32,
     batch: usize,
 }
 
-impl Place {
+impl CheckpointPlace {
     /// The round and epoch that the weights were last trained in; `None` for untrained weights.
     fn trained(&self, epochs: u32) -> Option<(u32, u32)> {
         match (self.batch, self.epoch, self.round) {
@@ -90,7 +90,7 @@ impl Model {
                 (file, trained, named_arrays(arrays, ""))
             }
             WeightsFile::Checkpoint(file) => {
-                let Tensors { about, arrays } = Tensors::<Place>::read(&file)?;
+                let Tensors { about, arrays } = Tensors::<CheckpointPlace>::read(&file)?;
                 (file, about.trained(config.train.epochs), named_arrays(arrays, CHECKPOINT_PREFIX))
             }
         };

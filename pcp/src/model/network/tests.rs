@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::model::Optimizer;
-use crate::model::graph::{Graph, Node, Op};
+use crate::model::graph::{Graph, GraphNode, Op};
 use pcp_core::rng::Purpose;
 
 fn network(arch: Arch, width: usize, size: usize) -> Network {
@@ -176,7 +176,7 @@ fn follow(graph: &Graph, named: &[Named], side: usize, pixels: &[f32]) -> Vec<(u
     let array = |name: &str| named.iter().find(|n| n.name == name).unwrap();
     let image = (0..3 * side * side).map(|i| f64::from(pixels[(i % (side * side)) * 3 + i / (side * side)])).collect();
     let mut values: Vec<(usize, usize, Vec<f64>)> = vec![(3, side, image)];
-    for Node { op, inputs } in &graph.nodes {
+    for GraphNode { op, inputs } in &graph.nodes {
         let (c, s, x) = &values[inputs[0]];
         let at = |c: usize, y: isize, i: isize, none: f64| {
             let inside = (0..*s as isize).contains(&y) && (0..*s as isize).contains(&i);

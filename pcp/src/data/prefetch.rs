@@ -7,15 +7,15 @@ use std::sync::mpsc::{Receiver, sync_channel};
 const AHEAD: usize = 2;
 
 /// An iterator over items that a thread of its own makes ahead. It ends after the first error; dropping it ends the thread.
-pub struct Stream<T> {
+pub struct Prefetch<T> {
     /// Items, then one `None`: a channel that closes before it was left by a thread that panicked.
     receiver: Receiver<Option<Result<T>>>,
     ended: bool,
 }
 
-impl<T: Send + 'static> Stream<T> {
+impl<T: Send + 'static> Prefetch<T> {
     /// What `make` makes of each of `items`.
-    pub fn new<I>(items: I, mut make: impl FnMut(I::Item) -> Result<T> + Send + 'static) -> Stream<T>
+    pub fn new<I>(items: I, mut make: impl FnMut(I::Item) -> Result<T> + Send + 'static) -> Prefetch<T>
     where
         I: IntoIterator,
         I::IntoIter: Send + 'static,
@@ -33,11 +33,11 @@ impl<T: Send + 'static> Stream<T> {
             }
             let _ = sender.send(None);
         });
-        Stream { receiver, ended: false }
+        Prefetch { receiver, ended: false }
     }
 }
 
-impl<T> Iterator for Stream<T> {
+impl<T> Iterator for Prefetch<T> {
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Result<T>> {
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn items_come_in_order() {
-        let squares: Result<Vec<u32>> = Stream::new(0..100u32, |i| Ok(i * i)).collect();
+        let squares: Result<Vec<u32>> = Prefetch::new(0..100u32, |i| Ok(i * i)).collect();
         assert_eq!(squares.unwrap(), (0..100).map(|i| i * i).collect::<Vec<_>>());
-        assert_eq!(Stream::new(0..0u32, Ok).count(), 0);
+        assert_eq!(Prefetch::new(0..0u32, Ok).count(), 0);
     }
 
     #[test]
     fn the_first_error_is_the_last_item() {
-        let mut stream = Stream::new(0..9, |i| if i < 2 { Ok(i) } else { Err(Error::data("broken", "mend it")) });
+        let mut stream = Prefetch::new(0..9, |i| if i < 2 { Ok(i) } else { Err(Error::data("broken", "mend it")) });
         assert_eq!((stream.next().unwrap().unwrap(), stream.next().unwrap().unwrap()), (0, 1));
         assert_eq!(stream.next().unwrap().unwrap_err().message, "broken");
         assert!(stream.next().is_none());
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_and_not_an_early_end() {
-        let mut stream = Stream::new(0..3, |i: i32| if i == 0 { Ok(i) } else { panic!("a test's own panic") });
+        let mut stream = Prefetch::new(0..3, |i: i32| if i == 0 { Ok(i) } else { panic!("a test's own panic") });
         assert_eq!(stream.next().unwrap().unwrap(), 0);
         assert!(stream.next().unwrap().unwrap_err().message.contains("ended early"));
         assert!(stream.next().is_none());
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_dropped_stream_ends_its_thread() {
         let (sender, made) = std::sync::mpsc::channel();
-        drop(Stream::new(0.., move |i: u64| {
+        drop(Prefetch::new(0.., move |i: u64| {
             let _ = sender.send(i);
             Ok(i)
         }));
