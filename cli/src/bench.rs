@@ -5,11 +5,11 @@ mod boxes;
 use super::table;
 use clap::{Args, Subcommand};
 use pcp::config::{Arch, Config, LossForm, Recipe};
-use pcp::data::Image;
 use pcp::data::augment::Augmenter;
+use pcp::data::{Batch, Image};
 use pcp::method::bank::Bank;
 use pcp::method::objective::bank_loss;
-use pcp::model::{Batch, DropoutKey, Network, Optimizer, Tap};
+use pcp::model::{DropoutKey, FeatureKind, Network, Optimizer};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::npy::read_matrix;
@@ -286,11 +286,11 @@ fn step(args: &Step, stop: &Cancel) -> Result<()> {
                 started = Instant::now();
             }
             let dropout = DropoutKey { key, ids: ids.clone() };
-            let step = network.step(&weights, batch.clone(), 1, dropout, Tap::Unit, |v| {
+            let step = network.step(&weights, batch.clone(), 1, dropout, FeatureKind::Embedding, |v| {
                 let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, LossForm::Logsum);
                 (loss.each, loss.gradient)
             });
-            weights.follow(&step.moments);
+            weights.update_running_stats(&step.moments);
             optimizer.step(&mut weights, step.gradients, sgd);
         }
         started.elapsed().as_secs_f64()
@@ -317,7 +317,7 @@ fn infer(args: &Infer, stop: &Cancel) -> Result<()> {
             if i == 2 {
                 started = Instant::now();
             }
-            network.embed(&weights, &batch, Tap::Unit);
+            network.features(&weights, &batch, FeatureKind::Embedding);
         }
         started.elapsed().as_secs_f64()
     })?;

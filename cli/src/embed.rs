@@ -4,8 +4,9 @@ use super::progress::bar;
 use super::table;
 use clap::{Args as ClapArgs, ValueEnum};
 use pcp::data::folder::list;
-use pcp::data::{self, Load, Source};
-use pcp::embed::{Format, Model, Pictures, bad_files_csv, files_csv, write};
+use pcp::data::{self, Load, Pictures, Source};
+use pcp::embed::{Format, bad_files_csv, files_csv, write};
+use pcp::model::{Model, WhichWeights};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, read_bytes, require_absent, write_bytes};
@@ -79,14 +80,14 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
         (Some(Kind::Csv), _) | (None, true) => Format::Csv,
         _ => Format::Npy,
     };
-    let model = Model::open(&args.model, args.best)?;
-    let layer = model.layer(&args.features)?;
+    let model = Model::open_weights(&args.model, WhichWeights::best(args.best))?;
+    let kind = model.feature_kind(&args.features)?;
     let pictures = pictures(&args.images, args.data_dir.as_deref(), args.json, stop)?;
     make_parent(&args.out)?;
     let shown = bar("embedding", args.json);
     shown.set_length(pictures.len() as u64);
     let done = |n| shown.inc(n as u64);
-    let (found, dim) = write(&model, &pictures, layer, (&args.out, format), stop, &done)?;
+    let (found, dim) = write(&model, &pictures, kind, (&args.out, format), stop, &done)?;
     shown.finish_and_clear();
     let files = beside(&args.out, "files.csv", &files_csv(&found.rows))?;
     let bad_files = match found.bad.is_empty() {
@@ -97,7 +98,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
         rows: found.rows.len(),
         dim,
         features: args.features.clone(),
-        model: model.file,
+        model: model.file.as_deref().unwrap_or(&args.model).display().to_string(),
         unreadable: found.bad.len(),
         out: args.out.clone(),
         files,

@@ -12,10 +12,8 @@ use clap::Subcommand;
 use pcp::config::Resolved;
 use pcp::data::loader::{Loader, Part, View};
 use pcp::data::{Dataset, Images, Labels, Split};
-use pcp::method::At;
-use pcp::model::Tap;
+use pcp::model::{Extractor, FeatureKind, Model, WhichWeights};
 use pcp::run::RunFolder;
-use pcp::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder, write_bytes};
@@ -84,9 +82,9 @@ struct Measured {
 }
 
 impl Measured {
-    fn new(weights: String, learned: Option<At>) -> Measured {
-        let (round, epoch) = learned.unzip();
-        Measured { weights, round, epoch }
+    fn new(model: &Model) -> Measured {
+        let (round, epoch) = model.trained.unzip();
+        Measured { weights: model.file_name(), round, epoch }
     }
 
     /// A row of a table, as people count.
@@ -143,7 +141,7 @@ fn embed(
     quiet: bool,
     stop: &Cancel,
 ) -> Result<Embedded> {
-    let (network, weights, learned, file) = setup::read_model(run, config, best)?;
+    let model = Model::of_run(run, WhichWeights::best(best))?;
     let dataset = Arc::new(progress::read_images_again(config, quiet, stop)?);
     let labelled = |split: &Split| split.labels.is_some();
     let tests = dataset.test.as_ref().is_some_and(|test| labelled(test) || !labelled(&dataset.train));
@@ -161,7 +159,8 @@ fn embed(
     let shown = bar("embedding", quiet);
     shown.set_length(loader.images(part).len() as u64);
     let done = |n| shown.inc(n as u64);
-    let features = loader.embed(&Arc::new(network), &weights, part, View::Clean, Tap::Unit, stop, &done)?;
+    let extractor = Extractor { network: &model.network, weights: &model.weights, cancel: stop, on_images: &done };
+    let features = extractor.all(&loader, part, View::Clean, FeatureKind::Embedding)?;
     shown.finish_and_clear();
-    Ok(Embedded { dataset, part, features, origin: Origin { images_of, measured: Measured::new(file, learned) } })
+    Ok(Embedded { dataset, part, features, origin: Origin { images_of, measured: Measured::new(&model) } })
 }

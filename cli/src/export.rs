@@ -1,7 +1,7 @@
 //! `pcp export`.
 
 use clap::{Args as Arguments, ValueEnum};
-use pcp::model::export::Model;
+use pcp::model::{Model, WhichWeights};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, require_absent};
@@ -57,7 +57,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     if args.with_preprocess && !onnx {
         return Err(Error::usage("--with-preprocess is for ONNX: safetensors has weights alone", "leave it out"));
     }
-    let model = Model::open(&args.model, args.best)?;
+    let model = Model::open_weights(&args.model, WhichWeights::best(args.best))?;
     let out = args.out.clone().unwrap_or_else(|| {
         let full = args.model.canonicalize().unwrap_or_else(|_| args.model.clone());
         let name = if full.is_dir() { full.file_name() } else { full.file_stem() };

@@ -12,7 +12,7 @@ use pcp::config::Config;
 use pcp::data::Source;
 use pcp::detect::settings::Settings as DetectorSettings;
 use pcp::detect::shapes;
-use pcp::evaluate::linear::Settings;
+use pcp::evaluate::linear::LinearSettings;
 use pcp::run::{DETECTION, RunFolder, RunResult};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
@@ -233,7 +233,7 @@ impl Session {
         if !asked || paper::linear(run, self.scale)?.is_some() {
             return Ok(());
         }
-        let settings = Settings { epochs: self.scale.linear_epochs(), ..Settings::default() };
+        let settings = LinearSettings { epochs: self.scale.linear_epochs(), ..LinearSettings::default() };
         linear::measure(run, &[paper::LINEAR_LAYER.to_string()], settings, false, self.args.quiet, stop).map(|_| ())
     }
 

@@ -6,9 +6,9 @@ use super::progress::bar;
 use super::table;
 use clap::Args as ClapArgs;
 use pcp::data::folder::list;
-use pcp::embed::{Model, Pictures, features_of};
-use pcp::evaluate::linear::Layer;
-use pcp::run::{FileRow, RunFolder};
+use pcp::data::{FileRow, Pictures};
+use pcp::model::{Embedded, FeatureKind, Model};
+use pcp::run::RunFolder;
 use pcp_core::cancel::Cancel;
 use pcp_core::centres::Centres;
 use pcp_core::duplicates::{Group, groups};
@@ -176,7 +176,7 @@ pub fn assign(args: &Assign, stop: &Cancel) -> Result<()> {
     }
     let tau = config.objective.tau;
     let places = stop.run(move || centres.places(&rows, tau))?;
-    let assigned = |(row, place): (&pcp::embed::Row, &pcp_core::centres::Place)| Assigned {
+    let assigned = |(row, place): (&FileRow, &pcp_core::centres::Place)| Assigned {
         file: row.file.clone(),
         cluster: place.cluster,
         distance: place.distance,
@@ -191,11 +191,11 @@ pub fn assign(args: &Assign, stop: &Cancel) -> Result<()> {
 }
 
 /// Unit embeddings by the network of `run`.
-fn look(run: &RunFolder, pictures: &Pictures, quiet: bool, stop: &Cancel) -> Result<(Matrix, pcp::embed::Embedded)> {
-    let model = Model::open(run.path(), false)?;
+fn look(run: &RunFolder, pictures: &Pictures, quiet: bool, stop: &Cancel) -> Result<(Matrix, Embedded)> {
+    let model = Model::open(run.path())?;
     let shown = bar("embedding", quiet);
     shown.set_length(pictures.len() as u64);
-    let found = features_of(&model, pictures, Layer::Embedding, stop, &|n| shown.inc(n as u64));
+    let found = model.features_of(pictures, FeatureKind::Embedding, stop, &|n| shown.inc(n as u64));
     shown.finish_and_clear();
     found
 }

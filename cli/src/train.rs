@@ -9,7 +9,7 @@ use pcp::data::{self, Source};
 use pcp::model::Network;
 use pcp::observe::{Observer, Silent};
 use pcp::run::{About, RunFolder, RunResult, resumed_settings};
-use pcp::train::{Setup, State, forecast, setup, told, train};
+use pcp::train::{Setup, State, forecast, setup, train};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
 use std::path::{Path, PathBuf};
@@ -316,9 +316,9 @@ fn read(args: &Args, stop: &Cancel) -> Result<(Vec<String>, Resolved, data::Data
     let network = Network::new(&config.network, config.data.size)?;
     setup::check_room(&network, &config.train, dataset.train.images.len(), data::free_memory())?;
     if !config.train.init_from.is_empty() {
-        let (_, left) = setup::foreign_beginning(&network, &config.train)?;
+        let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;
         if !args.quiet {
-            eprintln!("begins with {}: {}", config.train.init_from, told(&left));
+            eprintln!("begins with {}: {}", config.train.init_from, adopted.summary());
         }
     }
     Ok((names, config, dataset))

@@ -1,8 +1,9 @@
-//! Reading and writing of files: whole or not at all, CSV, NumPy's arrays, safetensors, matrices of any kind.
+//! Reading and writing of files: whole or not at all, CSV, NumPy's arrays, safetensors, matrices, and the wire format of protocol buffers.
 
 pub mod atomic;
 pub mod csv;
 pub mod matrix;
 pub mod npy;
+pub mod proto;
 pub mod table;
 pub mod tensors;

@@ -5,8 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 use pcp::data::decode;
-use pcp::embed::Model;
-use pcp::model::{Batch, Tap};
+use pcp::model::Model;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::dot;
 use std::path::Path;
@@ -16,13 +15,12 @@ fn main() -> Result<()> {
     let [model, files @ ..] = arguments.as_slice() else {
         return Err(Error::usage("arguments are missing", "a run folder or a model.safetensors, then image files"));
     };
-    let model = Model::open(Path::new(model), false)?;
+    let model = Model::open(model)?;
     let mut rows: Vec<(&String, Vec<f32>)> = Vec::new();
     for file in files {
         let image =
             decode::file(Path::new(file)).map_err(|why| Error::data(format!("{file}: {why}"), "leave it out"))?;
-        let batch = Batch { rows: 1, pixels: model.pixels(image) };
-        rows.push((file, model.network.embed(&model.weights, &batch, Tap::Unit).values));
+        rows.push((file, model.embed([image]).values));
     }
     let mut pairs = Vec::new();
     for (i, (one, a)) in rows.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Images in memory, as bytes in height, width, channel order.
+//! Images: where they come from, how they are read, and how they become batches for a network.
 //!
 //! A training [`Sample`] has no label: [`Labels`] are a type of their own, and only evaluation takes them.
 
@@ -14,11 +14,14 @@ pub mod folder;
 pub mod idx;
 mod images;
 pub mod loader;
+mod memory_budget;
 mod origin;
+mod pictures;
+mod prefetch;
 pub mod resize;
-mod room;
 #[cfg(test)]
 mod tests;
+pub mod view;
 pub mod voc;
 
 use std::fmt;
@@ -28,14 +31,17 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::config::Cache;
-use images::Sums;
+use images::PixelSums;
 use pcp_core::error::{Error, Result, listed, nearest};
 pub use pcp_core::labels::Labels;
 
 pub use check::{Check, ClassCount, Size, check};
 pub use images::{Images, Sample};
+pub use memory_budget::free_memory;
 pub use origin::{FileStamp, Stamp};
-pub use room::free_memory;
+pub use pictures::{FileRow, PictureBatch, Pictures};
+pub use prefetch::Prefetch;
+pub use view::{Batch, CleanView};
 
 /// An RGB image, `height * width * 3` bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +99,7 @@ impl Dataset {
     ///
     /// The sums are integers, hence exact: no order of the threads can change a bit.
     pub fn mean_std(&self) -> ([f32; 3], [f32; 3]) {
-        let Sums { pixels: n, sum, squares } = self.train.images.sums();
+        let PixelSums { pixels: n, sum, squares } = self.train.images.sums();
         let n = n.max(1);
         let mean = sum.map(|s| (s as f64 / n as f64 / 255.0) as f32);
         let std = [0, 1, 2].map(|c| {

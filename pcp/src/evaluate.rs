@@ -8,7 +8,7 @@ pub mod linear;
 use crate::config::{FeatureKind, Resolved};
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::data::{Dataset, Labels};
-use crate::model::{Network, Tap, Weights};
+use crate::model::{Extractor, Network, Weights};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
@@ -30,7 +30,7 @@ pub struct Probe {
 /// The images that a probe learns from and those that it is tested on: the data set's own splits or, without test images, every
 /// fifth training image for testing.
 #[derive(Clone, Debug)]
-pub struct Exam {
+pub struct ProbeSplit {
     /// Training rows to learn from.
     pub learn: Vec<usize>,
     /// Rows to test on, and the split they are rows of.
@@ -43,9 +43,9 @@ pub struct Exam {
     pub classes: usize,
 }
 
-impl Exam {
+impl ProbeSplit {
     /// The exam of a data set; an error where it has no labels.
-    pub fn new(dataset: &Dataset) -> Result<Exam> {
+    pub fn new(dataset: &Dataset) -> Result<ProbeSplit> {
         let Some(Labels { classes, of }) = &dataset.train.labels else {
             return Err(Error::data(
                 format!("{} has no labels to measure against", dataset.name),
@@ -55,7 +55,7 @@ impl Exam {
         let (classes, labels, all) = (classes.len(), of.clone(), 0..of.len());
         if let Some(truth) = dataset.test.as_ref().and_then(|test| test.labels.as_ref()) {
             let test = (Part::Test, (0..truth.of.len()).collect());
-            return Ok(Exam { learn: all.collect(), test, labels, truth: truth.of.clone(), classes });
+            return Ok(ProbeSplit { learn: all.collect(), test, labels, truth: truth.of.clone(), classes });
         }
         let (test, learn): (Vec<usize>, Vec<usize>) = all.partition(|row| row % 5 == 4);
         if test.is_empty() {
@@ -65,7 +65,7 @@ impl Exam {
             ));
         }
         let truth = test.iter().map(|row| labels[*row]).collect();
-        Ok(Exam { learn, test: (Part::Train, test), labels, truth, classes })
+        Ok(ProbeSplit { learn, test: (Part::Train, test), labels, truth, classes })
     }
 
     /// What it is, in words.
@@ -126,6 +126,7 @@ impl Probe {
         let kind = match self.kind {
             FeatureKind::Embedding => "embeddings",
             FeatureKind::Pooled => "pooled features",
+            FeatureKind::RawEmbedding | FeatureKind::Map(_) => "features of a layer",
         };
         let small = match self.pixel_side() {
             side if side < self.loader.side() => format!("; raw pixels at {side} px"),
@@ -163,14 +164,10 @@ impl Probe {
         stop: &Cancel,
         done: &dyn Fn(usize),
     ) -> Result<f64> {
+        let extractor = Extractor { network, weights, cancel: stop, on_images: done };
         let features = |part| -> Result<Matrix> {
-            match self.kind {
-                FeatureKind::Embedding => self.loader.embed(network, weights, part, View::Clean, Tap::Unit, stop, done),
-                FeatureKind::Pooled => {
-                    let pooled = self.loader.embed(network, weights, part, View::Clean, Tap::Pooled, stop, done)?;
-                    Ok(pooled.normalised())
-                }
-            }
+            let features = extractor.all(&self.loader, part, View::Clean, self.kind)?;
+            Ok(if self.kind == FeatureKind::Embedding { features } else { features.normalised() })
         };
         let train = features(Part::Train)?;
         let test = self.tests.then(|| features(Part::Test)).transpose()?;

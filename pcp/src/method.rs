@@ -16,11 +16,11 @@ pub mod pcp;
 mod supervised;
 
 use crate::config::{ClusterFeatures, Resolved, System};
-use crate::data::Dataset;
 use crate::data::loader::Draw;
+use crate::data::{Batch, Dataset};
 use crate::method::bank::{Bank, Queue};
 use crate::model::classifier::{self, Classifier};
-use crate::model::{Batch, DropoutKey, Network, Step, Tap, Weights};
+use crate::model::{DropoutKey, FeatureKind, Network, Step, Weights};
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Positives, Purified};
@@ -209,8 +209,8 @@ impl BatchLoss {
 pub struct FeatureRequest {
     /// Of which view, or the rows of the bank.
     pub view: ClusterFeatures,
-    /// Which features of the network.
-    pub tap: Tap,
+    /// Which features are taken.
+    pub tap: FeatureKind,
 }
 
 /// One system. The defaults implement instance recognition: one view, the bank loss, no clusters.
@@ -235,8 +235,8 @@ pub trait Method: Send + Sync {
     }
 
     /// Which features it trains: those that are worth keeping.
-    fn tap(&self) -> Tap {
-        Tap::Unit
+    fn tap(&self) -> FeatureKind {
+        FeatureKind::Embedding
     }
 
     /// Which features of all images it needs before this epoch.
@@ -283,7 +283,7 @@ pub trait Method: Send + Sync {
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
-        Ok(network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
+        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
             let (loss, gradient) = pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))

@@ -1,307 +1,72 @@
-//! The networks: images in, unit vectors out.
+//! Networks and their weights: built, opened from anywhere, used for inference, trained, and exported.
 //!
 //! A [`Network`] is a description without numbers; its [`Weights`] are a flat, named list that training holds, passes and
-//! saves. Names and shapes are torchvision's, so that other tools can load them.
+//! saves. Names and shapes are torchvision's, so that other tools can load them. A [`Model`] is both together with what must
+//! be known to feed it.
 
 mod alexnet;
+mod card;
 pub mod classifier;
 mod detector;
-pub mod export;
+mod embed;
+mod export;
+mod features;
+mod foreign;
 mod graph;
 mod layers;
-pub mod proto;
+mod network;
+mod onnx;
+mod open;
 mod resnet;
 mod weights;
 
-pub use detector::{Detector, Frames, Judgement, Look, Partial, Seen};
-pub use graph::{Graph, Node, Op};
-pub use weights::{Named, Optimizer, Weights};
+pub use crate::config::FeatureKind;
+pub use card::ModelCard;
+pub use detector::{CropPass, Detector, Frames, PartialGradients, ProposalMaps, ProposalPass};
+pub use embed::Embedded;
+pub use features::Extractor;
+pub use foreign::Adopted;
+pub use network::{DropoutKey, Maps, Network, Step};
+pub use open::{CHECKPOINT_PREFIX, WeightsFile, WhichWeights, untrained_card, weights_file};
+pub use weights::{Named, Optimizer, Weights, named_arrays};
 
-use crate::config::{self, Arch, Head};
-use burn::tensor::{Device, Tensor, TensorData};
-use layers::{Builder, Pass, linear, rectified};
-use pcp_core::error::{Error, Result};
-use pcp_core::matrix::Matrix;
-use pcp_core::rng::Key;
-use rayon::prelude::*;
-use weights::Spec;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-/// Images that go through the network together in inference.
-const BLOCK: usize = 32;
-
-/// A network, described but without weights.
+/// A network with its weights, how images are prepared for it, and where it came from.
+///
+/// ```
+/// # use pcp::{config, data, model::{Model, untrained_card}};
+/// # let folder = tempfile::tempdir()?;
+/// # let file = folder.path().join("model.safetensors");
+/// # let network = config::Network { width: 4, ..config::Config::default().network };
+/// # Model::untrained(untrained_card(network), 0)?.write_safetensors(&file)?;
+/// # let photo = folder.path().join("photo.png");
+/// # image::RgbImage::new(40, 30).save(&photo).unwrap();
+/// let model = Model::open(&file)?; // a run folder, or the model.safetensors of one
+/// let image = data::decode::file(&photo).unwrap();
+/// let embedding = model.embed([image]);
+/// assert_eq!((embedding.rows, embedding.dim), (1, 128));
+/// # Ok::<(), pcp_core::error::Error>(())
+/// ```
 #[derive(Clone, Debug)]
-pub struct Network {
-    body: Body,
-    /// One layer, or two with a ReLU between them.
-    head: Vec<layers::Linear>,
-    parameters: Vec<Spec>,
-    buffers: Vec<Spec>,
-    /// Side of the images it takes.
-    pub size: usize,
-    /// Length of an embedding, D.
-    pub embedding: usize,
-    /// Length of the vector before the last layer.
-    pub pooled: usize,
+pub struct Model {
+    /// The network.
+    pub network: Arc<Network>,
+    /// Its weights.
+    pub weights: Weights,
+    /// Its description, with how images are prepared for it.
+    pub card: ModelCard,
+    /// The file of the weights; `None` for an untrained network.
+    pub file: Option<PathBuf>,
+    /// Round and epoch that the weights were last trained in, where that is known.
+    pub trained: Option<(u32, u32)>,
 }
 
-#[derive(Clone, Debug)]
-enum Body {
-    ResNet(resnet::ResNet),
-    AlexNet(alexnet::AlexNet),
-}
-
-/// Images as the network takes them: `rows` squares in height, width, channel order, normalised.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    /// How many images.
-    pub rows: usize,
-    /// `rows * size * size * 3` values.
-    pub pixels: Vec<f32>,
-}
-
-/// Where features are taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tap {
-    /// Embeddings, as unit vectors of length D.
-    Unit,
-    /// Embeddings as the head gives them.
-    Raw,
-    /// What the layer before the head gives, as it is.
-    Pooled,
-}
-
-/// Maps of a layer, `[rows][height][width][channels]`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Maps {
-    /// Images.
-    pub rows: usize,
-    /// Height of a map.
-    pub height: usize,
-    /// Width of a map.
-    pub width: usize,
-    /// Channels.
-    pub channels: usize,
-    /// The values.
-    pub values: Vec<f32>,
-}
-
-/// What dropout masks are drawn from: the ids of one view's images, and the run's place in time.
-#[derive(Clone, Debug)]
-pub struct DropoutKey {
-    /// Purpose, seed, round and epoch.
-    pub key: Key,
-    /// Ids of the images of one view; the views follow one another.
-    pub ids: Vec<u64>,
-}
-
-/// What one training pass gives.
-pub struct Step<L> {
-    /// Whatever the loss reported.
-    pub loss: L,
-    /// The features that the loss saw, of all views.
-    pub features: Matrix,
-    /// Gradient of every parameter, in order.
-    pub gradients: Vec<Tensor<1>>,
-    /// Batch-norm statistics of every layer and view, to be folded into the running ones.
-    pub moments: Vec<layers::Moments>,
-}
-
-impl Network {
-    /// Builds the network that `config` describes for images of `size` x `size`.
-    pub fn new(config: &config::Network, size: usize) -> Result<Network> {
-        let mut build = Builder::default();
-        let (body, pooled) = match config.arch {
-            Arch::Resnet18 => {
-                let (net, pooled) =
-                    resnet::ResNet::new(&mut build, config.width, resnet::large_stem(config.stem, size));
-                (Body::ResNet(net), pooled)
-            }
-            Arch::Alexnet | Arch::Alexnet224 => {
-                let form = if config.arch == Arch::Alexnet { &alexnet::SMALL } else { &alexnet::LARGE };
-                let (net, pooled) = alexnet::AlexNet::new(&mut build, form, config.width, size).ok_or_else(|| {
-                    Error::usage(
-                        format!("images of {size} px are too small for {:?}", config.arch),
-                        format!("give --size {} (or at least {})", form.usual_size, form.least_size),
-                    )
-                })?;
-                (Body::AlexNet(net), pooled)
-            }
-        };
-        let (name, init) = match body {
-            Body::ResNet(_) => ("fc", weights::Init::Uniform),
-            Body::AlexNet(_) => ("classifier.6", alexnet::head_init(config.arch)),
-        };
-        let head = match config.head {
-            Head::Linear => vec![build.linear(name, pooled, config.embedding, init)],
-            Head::Mlp => vec![
-                build.linear(&format!("{name}.0"), pooled, pooled, init),
-                build.linear(&format!("{name}.2"), pooled, config.embedding, init),
-            ],
-        };
-        let Builder { parameters, buffers } = build;
-        Ok(Network { body, head, parameters, buffers, size, embedding: config.embedding, pooled })
-    }
-
-    /// How many numbers the network learns.
-    pub fn parameter_count(&self) -> usize {
-        self.parameters.iter().map(Spec::len).sum()
-    }
-
-    /// Numbers that the convolutions of one image give, all layers together.
-    pub fn map_floats(&self) -> usize {
-        match &self.body {
-            Body::ResNet(net) => net.map_floats(self.size),
-            Body::AlexNet(net) => net.map_floats(self.size),
-        }
-    }
-
-    /// Names of the arrays that make the embedding of the pooled features.
-    pub fn head_names(&self) -> Vec<String> {
-        let names = |layer: &layers::Linear| [layer.weight, layer.bias].map(|i| self.parameters[i].name.clone());
-        self.head.iter().flat_map(names).collect()
-    }
-
-    /// Initial weights, a function of the seed alone.
-    pub fn init(&self, seed: u64) -> Weights {
-        Weights::init(&self.parameters, &self.buffers, seed)
-    }
-
-    /// The weights as named arrays: parameters first, then batch-norm buffers.
-    pub fn named(&self, weights: &Weights) -> Vec<Named> {
-        weights.named(&self.parameters, &self.buffers)
-    }
-
-    /// The reverse of [`named`](Self::named); every array must be there with its shape. Others are passed over.
-    pub fn from_named(&self, named: &[Named]) -> Result<Weights> {
-        Weights::from_named(&self.parameters, &self.buffers, named)
-    }
-
-    fn tensor(&self, batch: Batch) -> Tensor<4> {
-        let data = TensorData::new(batch.pixels, [batch.rows, self.size, self.size, 3]);
-        Tensor::from_data(data, &Device::flex())
-    }
-
-    /// Pooled features of a batch; `seen` is shown the maps along the way.
-    fn body(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
-        match &self.body {
-            Body::ResNet(net) => net.forward(pass, x, seen),
-            Body::AlexNet(net) => net.forward(pass, x, seen),
-        }
-    }
-
-    /// Features of a batch.
-    fn forward(&self, pass: &Pass, x: Tensor<4>, tap: Tap) -> Tensor<2> {
-        let mut v = self.body(pass, x, &mut |_, _| ());
-        if tap == Tap::Pooled {
-            return v;
-        }
-        for (i, layer) in self.head.iter().enumerate() {
-            let x = if i == 0 { v } else { rectified(v) };
-            v = linear(pass, layer, x); // [b, d]
-        }
-        if tap == Tap::Raw {
-            return v;
-        }
-        let length = (v.clone() * v.clone()).sum_dim(1).sqrt().clamp_min(1e-12);
-        v / length
-    }
-
-    /// Length of the features at `tap`.
-    pub fn dim(&self, tap: Tap) -> usize {
-        if tap == Tap::Pooled { self.pooled } else { self.embedding }
-    }
-
-    /// Names of the maps along the way, the last nearest to the embedding.
-    pub fn stages(&self) -> Vec<String> {
-        let (name, count) = match &self.body {
-            Body::ResNet(_) => ("layer", 4),
-            Body::AlexNet(_) => ("conv", 5),
-        };
-        (1..=count).map(|i| format!("{name}{i}")).collect()
-    }
-
-    /// Inference: the maps of `stages`, by their places in [`stages`](Self::stages).
-    pub fn maps(&self, weights: &Weights, batch: &Batch, stages: &[usize]) -> Vec<Maps> {
-        let image = self.size * self.size * 3;
-        let blocks: Vec<Vec<Maps>> = (batch.pixels.par_chunks((BLOCK * image).max(1)))
-            .map(|pixels| {
-                let block = Batch { rows: pixels.len() / image, pixels: pixels.to_vec() };
-                let mut found = vec![Maps::default(); stages.len()];
-                self.body(&Pass::inference(weights), self.tensor(block), &mut |stage, map| {
-                    for (i, _) in stages.iter().enumerate().filter(|(_, s)| **s == stage) {
-                        let [rows, height, width, channels] = map.dims();
-                        found[i] = Maps { rows, height, width, channels, values: weights::to_vec(map.to_data()) };
-                    }
-                });
-                found
-            })
-            .collect();
-        let mut all = vec![Maps::default(); stages.len()];
-        for block in blocks {
-            for (all, part) in all.iter_mut().zip(block) {
-                let values = [std::mem::take(&mut all.values), part.values].concat();
-                *all = Maps { rows: all.rows + part.rows, values, ..part };
-            }
-        }
-        all
-    }
-
-    /// Inference: batch norm uses its running statistics. Images go through the network in blocks, each with all its maps
-    /// in one core's cache; what a block gives does not depend on the others.
-    pub fn embed(&self, weights: &Weights, batch: &Batch, tap: Tap) -> Matrix {
-        let image = self.size * self.size * 3;
-        let blocks: Vec<Vec<f32>> = (batch.pixels.par_chunks((BLOCK * image).max(1)))
-            .map(|pixels| {
-                let block = Batch { rows: pixels.len() / image, pixels: pixels.to_vec() };
-                to_features(self.forward(&Pass::inference(weights), self.tensor(block), tap)).values
-            })
-            .collect();
-        Matrix { rows: batch.rows, dim: self.dim(tap), values: blocks.concat() }
-    }
-
-    /// Unit vectors by batch statistics, as in training, but without a gradient: each of `groups` equal parts of the batch
-    /// has its own. Also returns the statistics.
-    pub fn encode(
-        &self,
-        weights: &Weights,
-        batch: Batch,
-        groups: usize,
-        dropout: DropoutKey,
-    ) -> (Matrix, Vec<layers::Moments>) {
-        let pass = Pass::training(weights, groups, dropout);
-        let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), Tap::Unit);
-        (to_features(v.inner()), pass.into_moments())
-    }
-
-    /// Training: forward of all `views` at once, with batch-norm statistics per view; then `loss` turns the features at `tap`
-    /// into its report and its gradient by them, which flows back to the weights.
-    pub fn step<L>(
-        &self,
-        weights: &Weights,
-        batch: Batch,
-        views: usize,
-        dropout: DropoutKey,
-        tap: Tap,
-        loss: impl FnOnce(&Matrix) -> (L, Vec<f32>),
-    ) -> Step<L> {
-        let pass = Pass::training(weights, views, dropout);
-        let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), tap);
-        let features = to_features(v.clone().inner());
-        let (loss, gradient) = loss(&features);
-        // The loss is linear in v around here: its gradient as a constant, times v, has the same derivative.
-        let gradient = TensorData::new(gradient, [features.rows, features.dim]);
-        let gradient = Tensor::<2>::from_inner(Tensor::from_data(gradient, &Device::flex()));
-        let mut found = (v * gradient).sum().backward();
-        let gradients = pass.gradients(&mut found);
-        Step { loss, features, gradients, moments: pass.into_moments() }
+impl Model {
+    /// The name of the weights' file, without its folder; `untrained` where there is none.
+    pub fn file_name(&self) -> String {
+        let name = self.file.as_ref().and_then(|file| file.file_name());
+        name.map_or_else(|| "untrained".into(), |name| name.to_string_lossy().into_owned())
     }
 }
-
-fn to_features(t: Tensor<2>) -> Matrix {
-    let [rows, dim] = t.dims();
-    Matrix { rows, dim, values: weights::to_vec(t.into_data()) }
-}
-
-#[cfg(test)]
-mod tests;

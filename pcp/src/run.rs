@@ -30,9 +30,10 @@ mod lock;
 mod record;
 mod stamps;
 mod warning;
+mod weights;
 
+pub use crate::data::FileRow;
 pub use checkpoints::Restored;
-pub use contents::FileRow;
 pub use record::{DetectorEpoch, DetectorResult, EpochRecord, RunResult};
 pub use warning::{Warning, WarningRecord};
 

@@ -2,19 +2,18 @@
 
 mod checkpoints;
 mod forecast;
-mod foreign;
 pub mod setup;
 mod state;
 
 pub use forecast::{Ahead, Forecast, forecast};
-pub use foreign::{beginning, recognised, told};
-pub use setup::{ModelCard, Setup};
+pub use setup::Setup;
 pub use state::{RunProgress, State};
 
 use crate::config::ClusterFeatures;
+use crate::data::Batch;
 use crate::data::loader::{Draw, Part, View};
 use crate::method::{EpochTargets, FoundTargets, Past, StepResult, Task, pcp};
-use crate::model::{Batch, DropoutKey, Step};
+use crate::model::{DropoutKey, Step};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
@@ -163,7 +162,7 @@ fn train_epoch(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> R
         }
         // What a step changes: the system's memory, running statistics, weights.
         state.memory.update(&rows, &step.features, change)?;
-        state.weights.follow(&step.moments);
+        state.weights.update_running_stats(&step.moments);
         state.optimizer.step(&mut state.weights, step.gradients, setup.sgd(epoch));
         state.progress.batch += 1;
         let sums = &mut state.progress.sums;
@@ -219,7 +218,7 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
         state.progress.last = Some(knn);
         if state.progress.best.is_none_or(|(best, _)| knn > best) {
             state.progress.best = Some((knn, done));
-            setup.save_model(state, (round, epoch), &setup.run.file("model-best.safetensors"))?;
+            setup.save_model(state, (round, epoch), &setup.run.best_weights())?;
         }
     }
     if setup.plan.schedule.snapshot(round, epoch).is_some() {
@@ -289,7 +288,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let started = Instant::now();
     let train = &setup.plan.config.train;
     let last = if train.rounds > 0 { (train.rounds - 1, train.epochs - 1) } else { (0, 0) };
-    setup.save_model(state, last, &setup.run.file("model.safetensors"))?;
+    setup.save_model(state, last, &setup.run.last_weights())?;
     setup.observer.begin("embeddings", setup.plan.samples());
     let clean = Arc::new(setup.embed(&state.weights, View::Clean, setup.method.tap())?.normalised());
     setup.run.write_embeddings(&clean)?;

@@ -11,11 +11,13 @@ const CORE: &[&[&str]] = &[
     &["tsne", "centres", "cluster_count", "duplicates", "history", "label_errors", "outliers"],
 ];
 const PCP: &[&[&str]] = &[
-    &["config", "picture", "data", "model"],
-    &["method", "evaluate", "run"],
-    &["observe"],
+    &["config", "picture"],
+    &["data"],
+    &["run", "schedule"],
+    &["model"],
+    &["method", "evaluate", "observe", "embed"],
     &["train"],
-    &["embed", "detect"],
+    &["detect"],
     &["report"],
     &["jobs"],
 ];

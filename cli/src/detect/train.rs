@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use pcp::detect::settings::{self, RANDOM, Settings};
 use pcp::detect::train::{DetectorSetup, DetectorState, train};
 use pcp::detect::voc;
-use pcp::model::Named;
+use pcp::model::Model;
 use pcp::observe::{Live, Observer};
 use pcp::run::{About, DETECTION, DetectorEpoch, DetectorResult, RunFolder, Warning};
 use pcp_core::cancel::Cancel;
@@ -126,9 +126,9 @@ pub(crate) fn execute(args: &Args, command: String, stop: &Cancel) -> Result<(Ru
     if !args.overwrite && RunFolder::open_as(&DETECTION, out).is_ok() {
         RunFolder::create_as(&DETECTION, out, false)?;
     }
-    let (settings, weights) = asked(args)?;
+    let (settings, backbone) = asked(args)?;
     let detector = settings.detector()?;
-    let weights = detector.begin(weights.as_deref(), settings.seed)?;
+    let weights = detector.init_on(&backbone, settings.seed)?;
     let data = read_voc(root, &settings.set, &settings.classes, settings.limit, args.quiet, stop)?;
     let run = RunFolder::create_as(&DETECTION, out, args.overwrite)?;
     let about = About {
@@ -158,8 +158,8 @@ fn missing() -> Error {
     Error::usage("a backbone, --voc or --out is missing", "see pcp detect train --help")
 }
 
-/// The settings that are asked for, and the weights to begin with.
-pub(crate) fn asked(args: &Args) -> Result<(Settings, Option<Vec<Named>>)> {
+/// The settings that are asked for, and the network to build on.
+pub(crate) fn asked(args: &Args) -> Result<(Settings, Model)> {
     let (Some(word), Some(root)) = (&args.backbone, &args.voc) else { return Err(missing()) };
     super::check_limit(args.limit)?;
     let begun = settings::backbone(word, args.width)?;
@@ -183,13 +183,13 @@ pub(crate) fn asked(args: &Args) -> Result<(Settings, Option<Vec<Named>>)> {
         test_proposals: args.test_proposals,
         seed: args.seed,
         save_minutes: args.save_minutes,
-        size: begun.size,
-        mean: begun.mean,
-        std: begun.std,
-        network: begun.network,
+        size: begun.card.size,
+        mean: begun.card.mean,
+        std: begun.card.std,
+        network: begun.card.network.clone(),
     };
     settings.check()?;
-    Ok((settings, begun.weights))
+    Ok((settings, begun))
 }
 
 fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<(RunFolder, DetectorResult)> {
@@ -224,7 +224,7 @@ fn resume(args: &Args, path: &Path, stop: &Cancel) -> Result<(RunFolder, Detecto
         let Settings { backbone, seed, network, .. } = &setup.settings;
         let width = (backbone == RANDOM).then_some(network.width);
         let begun = settings::backbone(backbone, width)?;
-        Ok(DetectorState::new(detector.begin(begun.weights.as_deref(), *seed)?))
+        Ok(DetectorState::new(detector.init_on(&begun, *seed)?))
     })?;
     shown.epoch.store(state.progress.epoch, Ordering::Relaxed);
     shown.say(&format!("going on in epoch {} after {} steps", state.progress.epoch + 1, state.progress.batch));

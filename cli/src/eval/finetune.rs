@@ -6,10 +6,10 @@ use crate::table;
 use clap::Args;
 use pcp::config::{Crop, Recipe};
 use pcp::data::loader::Loader;
-use pcp::evaluate::Exam;
-use pcp::evaluate::finetune::{Settings, Tuned, finetune};
+use pcp::evaluate::ProbeSplit;
+use pcp::evaluate::finetune::{FinetuneResult, FinetuneSettings, finetune};
+use pcp::model::{Model, WhichWeights};
 use pcp::run::RunFolder;
-use pcp::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use serde::Serialize;
@@ -53,9 +53,9 @@ pub struct Finetune {
 #[derive(Serialize)]
 struct Report {
     protocol: String,
-    settings: Settings,
+    settings: FinetuneSettings,
     weights: String,
-    result: Tuned,
+    result: FinetuneResult,
 }
 
 /// The share that a word like `10%` means.
@@ -74,26 +74,31 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
     }
     let run = RunFolder::open(&args.run)?;
     let (mut config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(&run, &config, args.common.best)?;
-    let (weights, file) = match args.untrained {
-        true => (network.init(config.train.seed), "untrained".to_string()),
-        false => (weights, file),
-    };
+    let which = if args.untrained { WhichWeights::Untrained } else { WhichWeights::best(args.common.best) };
+    let model = Model::of_run(&run, which)?;
     let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
-    let exam = Exam::new(&dataset)?;
+    let exam = ProbeSplit::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.
     config.augment = Recipe { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
     let loader = Loader::new(dataset, config.augmenter());
     let settings =
-        Settings { share, epochs: args.epochs, batch: args.batch, lr: args.lr, decay: 1e-4, seed: args.seed };
+        FinetuneSettings { share, epochs: args.epochs, batch: args.batch, lr: args.lr, decay: 1e-4, seed: args.seed };
     let bar = bar("fine-tuning", args.common.json);
     let labelled = (exam.learn.len() as f64 * share) as usize;
     bar.set_length((args.epochs as usize * (labelled + exam.truth.len())) as u64);
     let told = |epoch: u32, loss: f64, accuracy: f64| {
         bar.set_message(format!("epoch {}: loss {loss:.3}, {accuracy:.1} %", epoch + 1));
     };
-    let network = Arc::new(network);
-    let result = finetune(&network, weights, &loader, &exam, &settings, stop, &|n| bar.inc(n as u64), &told)?;
+    let result = finetune(
+        &model.network,
+        model.weights.clone(),
+        &loader,
+        &exam,
+        &settings,
+        stop,
+        &|n| bar.inc(n as u64),
+        &told,
+    )?;
     bar.finish_and_clear();
     let protocol = format!(
         "fine-tuned end to end on {} labelled images ({}% of each class), {} epochs; {}",
@@ -102,7 +107,7 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
         args.epochs,
         exam.protocol()
     );
-    let report = Report { protocol, settings, weights: file, result };
+    let report = Report { protocol, settings, weights: model.file_name(), result };
     super::keep(&run, if args.untrained { "finetune-untrained.json" } else { "finetune.json" }, &report)?;
     if args.common.json {
         return crate::print_json(&report);

@@ -4,9 +4,9 @@ use super::Common;
 use crate::progress::bar;
 use crate::table;
 use clap::Args;
-use pcp::evaluate::heatmap::{Picture, SHOWN, Seen, look, overlay, write_png};
+use pcp::evaluate::heatmap::{HeatInBoxes, Picture, SHOWN, heat_in_boxes, overlay, write_png};
+use pcp::model::{Model, WhichWeights};
 use pcp::run::RunFolder;
-use pcp::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::make_folder;
@@ -43,14 +43,14 @@ pub struct Heatmap {
 struct Report {
     images: usize,
     pictures: String,
-    states: Vec<Seen>,
+    states: Vec<HeatInBoxes>,
 }
 
 pub fn run(args: &Heatmap, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
     let run = RunFolder::open(&args.run)?;
     let (config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(&run, &config, args.common.best)?;
+    let model = Model::of_run(&run, WhichWeights::best(args.common.best))?;
     let augmenter = config.augmenter();
     let mut pictures =
         args.images.iter().map(|path| Picture::read(path, args.boxes.as_deref())).collect::<Result<Vec<_>>>()?;
@@ -64,7 +64,7 @@ pub fn run(args: &Heatmap, stop: &Cancel) -> Result<()> {
         pictures.iter_mut().enumerate().for_each(|(i, picture)| picture.name = format!("{}-{}", i + 1, picture.name));
     }
     let mut states = match args.snapshots {
-        Some(_) => setup::read_snapshots(&run, &config)?,
+        Some(_) => Model::snapshots_of(&run)?,
         None => Vec::new(),
     };
     if args.snapshots.is_some() && states.is_empty() {
@@ -73,15 +73,16 @@ pub fn run(args: &Heatmap, stop: &Cancel) -> Result<()> {
             "train with --snapshots N, or leave out --snapshots",
         ));
     }
-    states.push((file, weights));
+    states.push(model);
     let out = args.out.clone().unwrap_or_else(|| run.file("eval").join("heat"));
     make_folder(&out)?;
     let bar = bar("heat maps", args.common.json);
     bar.set_length((states.len() * pictures.len()) as u64);
     let mut seen = Vec::new();
-    for (name, weights) in &states {
-        let stem = Path::new(name).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        seen.push(look(&network, (name, weights), &pictures, &augmenter, &mut |picture, heat| {
+    for state in &states {
+        let stem =
+            Path::new(&state.file_name()).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        seen.push(heat_in_boxes(state, &pictures, &augmenter, &mut |picture, heat| {
             stop.check()?;
             bar.inc(1);
             let shown = overlay(&picture.square(&augmenter, SHOWN), heat);
@@ -94,7 +95,7 @@ pub fn run(args: &Heatmap, stop: &Cancel) -> Result<()> {
     if args.common.json {
         return crate::print_json(&report);
     }
-    let share = |s: &Seen| match (s.inside, s.area) {
+    let share = |s: &HeatInBoxes| match (s.inside, s.area) {
         (Some(inside), Some(area)) => {
             format!("{:.1} % of the heat in the boxes, which are {:.1} % of the area", inside * 100.0, area * 100.0)
         }

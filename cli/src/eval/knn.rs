@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use pcp::config::FeatureKind;
 use pcp::data::loader::Loader;
 use pcp::evaluate::Probe;
+use pcp::model::{Model, WhichWeights};
 use pcp::run::{RunFolder, Warning};
-use pcp::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use serde::Serialize;
@@ -72,7 +72,7 @@ pub fn run(args: &Knn, stop: &Cancel) -> Result<()> {
         None => e.features,
     };
     config.check()?;
-    let (network, weights, learned, file) = setup::read_model(&run, &config, args.common.best)?;
+    let model = Model::of_run(&run, WhichWeights::best(args.common.best))?;
     let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
     let loader = Loader::new(dataset.clone(), config.augmenter());
     let Some(probe) = Probe::new(dataset, loader, &config) else {
@@ -84,7 +84,7 @@ pub fn run(args: &Knn, stop: &Cancel) -> Result<()> {
     }
     let embedding = bar("embedding", args.common.json);
     embedding.set_length(probe.images() as u64);
-    let knn = probe.network(&Arc::new(network), &weights, stop, &|n| embedding.inc(n as u64))?;
+    let knn = probe.network(&model.network, &model.weights, stop, &|n| embedding.inc(n as u64))?;
     embedding.finish_and_clear();
     let report = Report {
         knn,
@@ -92,7 +92,7 @@ pub fn run(args: &Knn, stop: &Cancel) -> Result<()> {
         tau: config.evaluate.tau,
         features: config.evaluate.features,
         protocol: probe.protocol(),
-        measured: Measured::new(file, learned),
+        measured: Measured::new(&model),
     };
     if args.common.json {
         crate::print_json(&report)

@@ -5,10 +5,10 @@ use crate::progress::{self, bar};
 use crate::table;
 use clap::Args;
 use pcp::data::loader::Loader;
-use pcp::evaluate::Exam;
-use pcp::evaluate::linear::{Curve, Layer, Probing, Settings};
+use pcp::evaluate::ProbeSplit;
+use pcp::evaluate::linear::{LinearProbe, LinearResult, LinearSettings};
+use pcp::model::{Model, WhichWeights};
 use pcp::run::RunFolder;
-use pcp::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use serde::Serialize;
@@ -55,9 +55,9 @@ pub struct Linear {
 #[derive(Serialize)]
 pub(crate) struct Report {
     protocol: String,
-    settings: Settings,
+    settings: LinearSettings,
     weights: String,
-    layers: Vec<Curve>,
+    layers: Vec<LinearResult>,
 }
 
 pub fn run(args: &Linear, stop: &Cancel) -> Result<()> {
@@ -69,19 +69,19 @@ pub fn run(args: &Linear, stop: &Cancel) -> Result<()> {
         ));
     }
     let run = RunFolder::open(&args.run)?;
-    let settings = Settings {
+    let settings = LinearSettings {
         epochs: args.epochs,
         batch: args.batch,
         lr: args.lr,
         fast: args.fast,
         seed: args.seed,
-        ..Settings::default()
+        ..LinearSettings::default()
     };
     let report = measure(&run, &args.layer, settings, args.common.best, args.common.json, stop)?;
     if args.common.json {
         return crate::print_json(&report);
     }
-    let row = |c: &Curve| {
+    let row = |c: &LinearResult| {
         let best = format!("best {:.2} % (epoch {})", c.best, c.best_epoch);
         (c.layer.clone(), format!("{:.2} %, {best}, {} features", c.last, c.features))
     };
@@ -93,18 +93,18 @@ pub fn run(args: &Linear, stop: &Cancel) -> Result<()> {
 pub(crate) fn measure(
     run: &RunFolder,
     names: &[String],
-    settings: Settings,
+    settings: LinearSettings,
     best: bool,
     quiet: bool,
     stop: &Cancel,
 ) -> Result<Report> {
     let (config, _) = run.read_config()?;
-    let (network, weights, _, file) = setup::read_model(run, &config, best)?;
-    let usual = || network.stages().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect();
+    let model = Model::of_run(run, WhichWeights::best(best))?;
+    let usual = || model.network.layers().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect();
     let names: Vec<String> = if names.is_empty() { usual() } else { names.to_vec() };
-    let layers = Layer::named(&network, &names)?;
+    let layers = model.network.feature_kinds_named(&names)?;
     let dataset = Arc::new(progress::read_images_again(&config, quiet, stop)?);
-    let exam = Exam::new(&dataset)?;
+    let exam = ProbeSplit::new(&dataset)?;
     let loader = Loader::new(dataset, config.augmenter());
     let bar = bar("linear probe", quiet);
     let (passes, times) = match settings.fast {
@@ -112,7 +112,7 @@ pub(crate) fn measure(
         false => (settings.epochs as usize, 1),
     };
     bar.set_length(((exam.truth.len() + exam.learn.len() * passes) * times) as u64);
-    let probing = Probing { network: &Arc::new(network), weights: &weights, loader: &loader, exam: &exam, stop };
+    let probing = LinearProbe { network: &model.network, weights: &model.weights, loader: &loader, exam: &exam, stop };
     let told = |layer: &str, epoch: u32, accuracy: f64| {
         bar.set_message(format!("{layer}, epoch {}: {accuracy:.1} %", epoch + 1));
     };
@@ -120,7 +120,7 @@ pub(crate) fn measure(
     bar.finish_and_clear();
     let views = if settings.fast { "fast: clean features taken once" } else { "random views in every epoch" };
     let protocol = format!("linear probe, {} epochs, {views}; {}", settings.epochs, exam.protocol());
-    let report = Report { protocol, settings, weights: file, layers: curves };
+    let report = Report { protocol, settings, weights: model.file_name(), layers: curves };
     super::keep(run, if settings.fast { "linear-fast.json" } else { "linear.json" }, &report)?;
     Ok(report)
 }

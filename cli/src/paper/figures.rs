@@ -3,7 +3,7 @@
 use super::cell::Recipe;
 use super::scale::{Data, Scale};
 use pcp::evaluate::clusters::ClusterScore;
-use pcp::evaluate::heatmap::Seen;
+use pcp::evaluate::heatmap::HeatInBoxes;
 use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
@@ -140,7 +140,7 @@ pub enum Found {
     /// How much of the heat lies in boxes, state after state.
     Heat {
         /// The states, in the order of time.
-        states: Vec<Seen>,
+        states: Vec<HeatInBoxes>,
         /// Images that were looked at.
         images: usize,
     },

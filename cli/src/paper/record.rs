@@ -2,7 +2,7 @@
 
 use super::cell::{Cell, Measure};
 use super::scale::Scale;
-use pcp::evaluate::linear::Settings;
+use pcp::evaluate::linear::LinearSettings;
 use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
@@ -170,7 +170,7 @@ pub fn linear(run: &RunFolder, scale: Scale) -> Result<Option<(f64, f64)>> {
     let layers = report["layers"].as_array().into_iter().flatten();
     let found = layers.into_iter().find(|layer| layer["layer"] == LINEAR_LAYER);
     // A probe that somebody made in another way is none of the table's.
-    let usual = Settings { epochs: scale.linear_epochs(), ..Settings::default() };
+    let usual = LinearSettings { epochs: scale.linear_epochs(), ..LinearSettings::default() };
     let whole = serde_json::to_value(usual).is_ok_and(|usual| usual == report["settings"])
         && report["weights"] == "model.safetensors";
     Ok(found.filter(|_| whole).and_then(|layer| Some((layer["last"].as_f64()?, layer["best"].as_f64()?))))

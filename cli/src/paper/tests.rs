@@ -370,7 +370,7 @@ fn figures_take_the_runs_of_tables() {
 #[test]
 fn the_page_of_a_figure_says_what_is_known() {
     use pcp::evaluate::clusters::{Agreement, ClusterRow, ClusterScore};
-    use pcp::evaluate::heatmap::Seen;
+    use pcp::evaluate::heatmap::HeatInBoxes;
     let record = |panel: &Panel, found: Found| PanelRecord {
         figure: format!("figure{}", panel.figure),
         panel: panel.name.into(),
@@ -415,7 +415,7 @@ fn the_page_of_a_figure_says_what_is_known() {
     }
     assert!(page.contains("![DC](figure5/dc/tsne.png)") && !page.contains("![AND]"), "{page}");
 
-    let seen = |inside| Seen { weights: "a".into(), inside, area: inside.map(|_| 0.25), images_with_boxes: 3 };
+    let seen = |inside| HeatInBoxes { weights: "a".into(), inside, area: inside.map(|_| 0.25), images_with_boxes: 3 };
     let of = |inside| {
         let found = Found::Heat { states: vec![seen(inside)], images: 3 };
         figure_page(one, Scale::Mini, &[(one.panels[0].clone(), Some(record(&one.panels[0], found)))])

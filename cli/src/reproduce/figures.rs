@@ -6,9 +6,9 @@ use crate::progress;
 use image::RgbImage;
 use image::imageops::overlay as paste;
 use pcp::data::loader::Part;
-use pcp::evaluate::heatmap::{Picture, SHOWN, look, overlay, write_png};
+use pcp::evaluate::heatmap::{Picture, SHOWN, heat_in_boxes, overlay, write_png};
+use pcp::model::Model;
 use pcp::run::RunFolder;
-use pcp::train::setup;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::make_folder;
@@ -55,9 +55,8 @@ pub fn draw(
 /// One picture of what the states of a network look at, and how much of it is in boxes.
 fn heat(scale: Scale, run: &RunFolder, out: &Path, dir: Option<&str>, quiet: bool, stop: &Cancel) -> Result<Found> {
     let (config, _) = run.read_config()?;
-    let (network, _, _, _) = setup::read_model(run, &config, false)?;
     let augmenter = config.augmenter();
-    let states = setup::read_snapshots(run, &config)?;
+    let states = Model::snapshots_of(run)?;
     let pictures = match voc(scale, dir) {
         Some(voc) => in_boxes(&voc)?,
         None => one_a_class(&progress::read_images(config.load_request()?, quiet, stop)?)?,
@@ -75,9 +74,9 @@ fn heat(scale: Scale, run: &RunFolder, out: &Path, dir: Option<&str>, quiet: boo
     let bar = progress::bar("heat maps", quiet);
     bar.set_length((states.len() * pictures.len()) as u64);
     let mut seen = Vec::new();
-    for (column, (name, weights)) in states.iter().enumerate() {
+    for (column, state) in states.iter().enumerate() {
         let mut row = 0;
-        seen.push(look(&network, (name, weights), &pictures, &augmenter, &mut |picture, heat| {
+        seen.push(heat_in_boxes(state, &pictures, &augmenter, &mut |picture, heat| {
             stop.check()?;
             bar.inc(1);
             if row < rows {

@@ -2,7 +2,7 @@
 
 use super::{majority, share};
 use crate::purify::Status;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What purification did to the clusters of one epoch, judged by labels.
 ///
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// lowest class counts). Clusters of one member are left aside: they are pure by nature, and there is nothing to filter. A
 /// member of a larger cluster that ended as an instance, since nobody else was kept with it, belongs to the cluster before, but not
 /// after; it was not judged unfit, so it counts neither as removed nor as left in.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilterScore {
     /// Clusters of two members or more.
     pub clusters: usize,

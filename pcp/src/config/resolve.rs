@@ -3,7 +3,6 @@
 use super::*;
 use crate::data::augment::Augmenter;
 use crate::data::{Dataset, Load, Source};
-use crate::model::Network as Built;
 use pcp_core::schedule::{Schedule, probe_interval};
 use serde::Serialize;
 
@@ -83,7 +82,6 @@ impl Config {
                 "put the images into one folder per class, or choose a system that needs none",
             ));
         }
-        Built::new(&self.network, self.image_side())?;
         let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
         self.complete(dataset.train.images.len(), || {
             let (mean, std) = dataset.mean_std();

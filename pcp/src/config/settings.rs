@@ -447,14 +447,20 @@ impl Default for ObjectiveSettings {
     }
 }
 
-/// Which features are evaluated.
+/// Which features of a network. Settings know the first two; the others are for programs and for options that name a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureKind {
-    /// The unit vectors that the loss sees.
+    /// The embedding as a unit vector: what the loss sees.
     Embedding,
-    /// What the last layer before them gives, scaled to unit length.
+    /// The output of the layer before the embedding. The kNN probe scales it to unit length.
     Pooled,
+    /// The embedding before it is scaled to unit length.
+    #[serde(skip)]
+    RawEmbedding,
+    /// The map of a layer, by its place among the network's layers, average-pooled to at most 10,000 numbers.
+    #[serde(skip)]
+    Map(usize),
 }
 
 /// The kNN probe.

@@ -9,16 +9,16 @@ use zip::ZipArchive;
 use zip::result::ZipResult;
 
 use super::Load;
-use super::folder::{Listing, Plan};
+use super::folder::{Listing, ReadPlan};
 use super::origin::Origin;
 use pcp_core::error::Result;
 
 static ARCHIVE: &[u8] = include_bytes!("../../assets/groceries.zip");
 
 /// The archive, seen as a folder.
-pub(super) fn plan(load: &Load) -> Result<Plan> {
+pub(super) fn plan(load: &Load) -> Result<ReadPlan> {
     let listing = listing(ARCHIVE).expect("the archive was compiled in, and a test reads all of it");
-    Plan::new("bundled".into(), Path::new("bundled"), listing, load)
+    ReadPlan::new("bundled".into(), Path::new("bundled"), listing, load)
 }
 
 fn listing(archive: &[u8]) -> ZipResult<Listing> {

@@ -8,9 +8,9 @@ use rayon::prelude::*;
 
 #[cfg(feature = "fetch")]
 use super::fetch::Archive;
-use super::images::{Row, Seen};
+use super::images::{ReadImage, ReadRow};
+use super::memory_budget::MemoryBudget;
 use super::origin::{FileStamp, Layout, Origin, Records, Stamp};
-use super::room::Room;
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
 
@@ -94,21 +94,21 @@ impl Release {
         let train_files = &self.train[..wanted.div_ceil(self.train_records)];
         let dir = self.find(load, train_files)?;
         let classes = self.class_names(&dir);
-        let room = Room::new(load.cache);
+        let budget = MemoryBudget::new(load.cache);
         let (mut train, mut test, mut stamps) = (Gathered::default(), Gathered::default(), Vec::new());
         let total = wanted + self.test_records;
         tick(0, total);
         for file in train_files {
             let first = train.rows.len();
             let rows = self.train_records.min(wanted - first);
-            stamps.extend(self.append(&mut train, &dir, file, (self.train_records, first as u64, rows), &room)?);
+            stamps.extend(self.append(&mut train, &dir, file, (self.train_records, first as u64, rows), &budget)?);
             tick(train.rows.len(), total);
         }
         let all_of_it = (self.test_records, all as u64, self.test_records);
-        stamps.extend(self.append(&mut test, &dir, self.test, all_of_it, &room)?);
+        stamps.extend(self.append(&mut test, &dir, self.test, all_of_it, &budget)?);
         tick(total, total);
         let split = |gathered: Gathered| Split {
-            images: Images::of(gathered.rows, &room, None),
+            images: Images::of(gathered.rows, &budget, None),
             labels: load.labels.then(|| Labels { classes: classes.clone(), of: gathered.labels }),
         };
         Ok(Dataset {
@@ -177,7 +177,7 @@ impl Release {
         dir: &Path,
         file: &str,
         (records, first_id, rows): (usize, u64, usize),
-        room: &Room,
+        budget: &MemoryBudget,
     ) -> Result<Option<FileStamp>> {
         let path = dir.join(format!("{file}.bin"));
         let damaged = |what: String| {
@@ -204,8 +204,8 @@ impl Release {
         let origin = Arc::new(origin);
         let row = |(r, record): (usize, &[u8])| {
             let (id, name) = (first_id + r as u64, format!("{file}/{r:05}"));
-            let seen = Seen::new(id, &name, LAYOUT.image(&record[self.labels.len()..]), room);
-            Row { id, name, origin: Origin::Record(origin.clone(), r), seen }
+            let seen = ReadImage::new(id, &name, LAYOUT.image(&record[self.labels.len()..]), budget);
+            ReadRow { id, name, origin: Origin::Record(origin.clone(), r), seen }
         };
         gathered.rows.par_extend(bytes.par_chunks_exact(length).take(rows).enumerate().map(row));
         Ok(Some(FileStamp { name: format!("{file}.bin"), stamp }))
@@ -215,7 +215,7 @@ impl Release {
 /// What was read of a split.
 #[derive(Default)]
 struct Gathered {
-    rows: Vec<Row>,
+    rows: Vec<ReadRow>,
     labels: Vec<u32>,
 }
 

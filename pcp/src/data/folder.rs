@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use super::decode::Reason;
-use super::images::{Row, Seen};
+use super::images::{ReadImage, ReadRow};
+use super::memory_budget::MemoryBudget;
 use super::origin::{FileStamp, Origin, Stamp};
-use super::room::Room;
 use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, Tick, no_images};
 use crate::data::resize::shrunk;
 use pcp_core::error::{Error, Result};
@@ -149,7 +149,7 @@ struct Entry {
 }
 
 /// What is to be read, decided from names alone.
-pub(super) struct Plan {
+pub(super) struct ReadPlan {
     name: String,
     /// Training images, then test images.
     entries: Vec<Entry>,
@@ -161,7 +161,7 @@ pub(super) struct Plan {
 }
 
 /// Looks through the folder at `path`.
-pub(super) fn plan(path: &Path, load: &Load) -> Result<Plan> {
+pub(super) fn plan(path: &Path, load: &Load) -> Result<ReadPlan> {
     if path.is_file() {
         return Err(Error::usage(
             format!("{} is a file, not a folder", path.display()),
@@ -174,10 +174,10 @@ pub(super) fn plan(path: &Path, load: &Load) -> Result<Plan> {
     let name = real.file_name().map_or("images".into(), |name| name.to_string_lossy());
     // The name goes into that of the run folder.
     let name = name.replace(|c: char| !c.is_alphanumeric() && !"-_.".contains(c), "-");
-    Plan::new(name, path, listing, load)
+    ReadPlan::new(name, path, listing, load)
 }
 
-impl Plan {
+impl ReadPlan {
     /// Sorts out the images of `listing`; `place` is where they are, for messages.
     pub(super) fn new(name: String, place: &Path, listing: Listing, load: &Load) -> Result<Self> {
         let (train_root, test_root) = listing.splits();
@@ -214,7 +214,7 @@ impl Plan {
         let has_test = !test.is_empty();
         let mut entries = spread(train, load.limit.unwrap_or(usize::MAX));
         entries.append(&mut test);
-        Ok(Plan { name, entries, classes, test_labelled, has_test, ignored })
+        Ok(ReadPlan { name, entries, classes, test_labelled, has_test, ignored })
     }
 
     /// Reads every image, on all cores, and gives what `keep` makes of it.
@@ -242,8 +242,8 @@ impl Plan {
     /// Reads the images.
     pub(super) fn read(mut self, load: &Load, tick: Tick) -> Dataset {
         let stamps = self.stamp();
-        let room = Room::new(load.cache);
-        let seen = self.decode(load, |entry, image| Seen::new(entry.id, &entry.name, image, &room), tick);
+        let budget = MemoryBudget::new(load.cache);
+        let seen = self.decode(load, |entry, image| ReadImage::new(entry.id, &entry.name, image, &budget), tick);
         let labels = || self.classes.clone().map(|classes| Labels { classes, of: Vec::new() });
         let mut labels = [labels(), labels().filter(|_| self.test_labelled)];
         let (mut rows, mut bad) = ([Vec::new(), Vec::new()], Vec::new());
@@ -252,13 +252,13 @@ impl Plan {
             let split = usize::from(test);
             match seen {
                 Ok(seen) => {
-                    rows[split].push(Row { id, name, origin, seen });
+                    rows[split].push(ReadRow { id, name, origin, seen });
                     labels[split].iter_mut().for_each(|labels| labels.of.extend(class));
                 }
                 Err(reason) => bad.push(BadFile { id, name, reason }),
             }
         }
-        let [train, test] = rows.map(|rows| Images::of(rows, &room, load.stored_side));
+        let [train, test] = rows.map(|rows| Images::of(rows, &budget, load.stored_side));
         let [train_labels, test_labels] = labels;
         let train = Split { images: train, labels: train_labels };
         let test = Some(Split { images: test, labels: test_labels }).filter(|test| !test.images.is_empty());

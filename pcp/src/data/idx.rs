@@ -15,9 +15,9 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use rayon::prelude::*;
 
-use super::images::{Row, Seen};
+use super::images::{ReadImage, ReadRow};
+use super::memory_budget::MemoryBudget;
 use super::origin::{FileStamp, Layout, Origin, Records, Stamp};
-use super::room::Room;
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
 
@@ -184,10 +184,10 @@ fn read_labels(images: &Path, count: usize, stamps: &mut Vec<FileStamp>) -> Resu
 /// Reads the images, of those to learn from the first `limit`.
 pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
     let (train_file, test_file) = find(path)?;
-    let room = Room::new(load.cache);
+    let budget = MemoryBudget::new(load.cache);
     let mut stamps = Vec::new();
     let mut next_id = 0;
-    let mut split = |file: &Path, limit: usize| -> Result<(Vec<Row>, Option<Vec<u8>>)> {
+    let mut split = |file: &Path, limit: usize| -> Result<(Vec<ReadRow>, Option<Vec<u8>>)> {
         let whole = read_whole(file)?;
         let &[count, height, width] = whole.idx.shape.as_slice() else {
             return Err(wrong(file, &format!("holds values of shape {:?}, not images", whole.idx.shape)));
@@ -202,7 +202,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         let own = |r: usize| {
             let image = layout.image(&whole.bytes[header + r * layout.bytes()..][..layout.bytes()]);
             let (id, name) = (next_id + r as u64, format!("{stem}/{r:05}"));
-            (id, name.clone(), Seen::new(id, &name, image, &room))
+            (id, name.clone(), ReadImage::new(id, &name, image, &budget))
         };
         let seen: Vec<_> = (0..count.min(limit)).into_par_iter().map(own).collect();
         next_id += count as u64;
@@ -211,7 +211,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         let stamp = Some(whole.stamp.stamp);
         let origin = Arc::new(Records { path: file.into(), stamp, held, header, labels: 0, layout });
         stamps.push(whole.stamp);
-        let row = |(r, (id, name, seen))| Row { id, name, origin: Origin::Record(origin.clone(), r), seen };
+        let row = |(r, (id, name, seen))| ReadRow { id, name, origin: Origin::Record(origin.clone(), r), seen };
         Ok((
             seen.into_iter().enumerate().map(row).collect(),
             labels.map(|mut l| {
@@ -234,7 +234,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         let classes = || values.iter().map(u8::to_string).collect();
         of.filter(|_| known).map(|of| Labels { classes: classes(), of: of.iter().map(place).collect() })
     };
-    let images = |rows| Images::of(rows, &room, None);
+    let images = |rows| Images::of(rows, &budget, None);
     let test = test.filter(|(rows, _)| !rows.is_empty());
     let test = test.map(|(rows, of)| Split { images: images(rows), labels: labels(of) });
     let name = path.canonicalize().ok().and_then(|p| Some(p.file_stem()?.to_string_lossy().into_owned()));

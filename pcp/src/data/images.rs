@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use super::memory_budget::MemoryBudget;
 use super::origin::Origin;
-use super::room::Room;
 use super::{Image, update_text};
 use pcp_core::error::{Error, Result};
 
@@ -32,8 +32,8 @@ pub struct Images {
 pub(super) enum Store {
     /// In memory.
     Held(Vec<Image>),
-    /// Where they came from; what can be asked of all of them together was noted when they were first seen.
-    Left { origins: Vec<Origin>, side: Option<usize>, digests: Vec<[u8; 32]>, sums: Sums },
+    /// In their files; digests and sums were noted when they were first read.
+    Left { origins: Vec<Origin>, side: Option<usize>, digests: Vec<[u8; 32]>, sums: PixelSums },
 }
 
 impl Default for Store {
@@ -44,15 +44,15 @@ impl Default for Store {
 
 /// Pixels, and per channel their sum and the sum of their squares: integers, hence exact in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sums {
+pub(super) struct PixelSums {
     pub pixels: u64,
     pub sum: [u64; 3],
     pub squares: [u64; 3],
 }
 
-impl Sums {
+impl PixelSums {
     fn of(image: &Image) -> Self {
-        let mut sums = Sums { pixels: image.pixels.len() as u64 / 3, ..Sums::default() };
+        let mut sums = PixelSums { pixels: image.pixels.len() as u64 / 3, ..PixelSums::default() };
         for pixel in image.pixels.as_chunks::<3>().0 {
             for c in 0..3 {
                 sums.sum[c] += u64::from(pixel[c]);
@@ -62,9 +62,9 @@ impl Sums {
         sums
     }
 
-    fn and(self, other: Sums) -> Sums {
+    fn and(self, other: PixelSums) -> PixelSums {
         let add = |a: [u64; 3], b: [u64; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
-        Sums {
+        PixelSums {
             pixels: self.pixels + other.pixels,
             sum: add(self.sum, other.sum),
             squares: add(self.squares, other.squares),
@@ -72,41 +72,42 @@ impl Sums {
     }
 }
 
-/// An image that was read: where from, and either itself or what must be known of it.
-pub(super) struct Row {
+/// A readable image of the listing: its id, name and origin, and what was kept of it.
+pub(super) struct ReadRow {
     pub id: u64,
     pub name: String,
     pub origin: Origin,
-    pub seen: Seen,
+    pub seen: ReadImage,
 }
 
-/// What is left of an image that was looked at.
-pub(super) struct Seen {
-    /// The image, where there was room for it.
+/// What is kept of an image that was decoded: its pixels where the memory budget allows it, else its digest and sums.
+pub(super) struct ReadImage {
+    /// The image, where it fitted into the memory budget.
     image: Option<Image>,
-    /// Not made where all images are held anyway.
-    noted: Option<([u8; 32], Sums)>,
+    /// Digest and sums; not computed where the budget has no limit.
+    noted: Option<([u8; 32], PixelSums)>,
 }
 
-impl Seen {
-    /// Looks at the image of the id and name, and keeps it where there is room.
-    pub fn new(id: u64, name: &str, image: Image, room: &Room) -> Self {
-        let noted = (!room.unlimited()).then(|| (digest(id, name, &image), Sums::of(&image)));
-        let image = room.take(image.pixels.len()).then_some(image);
-        Seen { image, noted }
+impl ReadImage {
+    /// Keeps the image where it fits into `budget`; notes its digest and sums otherwise.
+    pub fn new(id: u64, name: &str, image: Image, budget: &MemoryBudget) -> Self {
+        let noted = (!budget.unlimited()).then(|| (digest(id, name, &image), PixelSums::of(&image)));
+        let image = budget.take(image.pixels.len()).then_some(image);
+        ReadImage { image, noted }
     }
 }
 
 impl Images {
     /// The images of `rows`, whose ids must grow; those read again are shrunk to a short side of `side`.
-    pub(super) fn of(rows: Vec<Row>, room: &Room, side: Option<usize>) -> Self {
+    pub(super) fn of(rows: Vec<ReadRow>, budget: &MemoryBudget, side: Option<usize>) -> Self {
         let mut out = Images::default();
-        let (mut images, mut origins, mut digests, mut sums) = (Vec::new(), Vec::new(), Vec::new(), Sums::default());
+        let (mut images, mut origins, mut digests, mut sums) =
+            (Vec::new(), Vec::new(), Vec::new(), PixelSums::default());
         for row in rows {
             debug_assert!(out.ids.last().is_none_or(|last| *last < row.id), "ids must grow");
             out.ids.push(row.id);
             out.names.push(row.name);
-            if room.holds_all() {
+            if budget.holds_all() {
                 images.extend(row.seen.image);
             } else if let Some((digest, own)) = row.seen.noted {
                 origins.push(row.origin);
@@ -114,7 +115,7 @@ impl Images {
                 sums = sums.and(own);
             }
         }
-        out.store = if room.holds_all() { Store::Held(images) } else { Store::Left { origins, side, digests, sums } };
+        out.store = if budget.holds_all() { Store::Held(images) } else { Store::Left { origins, side, digests, sums } };
         out
     }
 
@@ -181,9 +182,9 @@ impl Images {
     }
 
     /// The sums over all pixels.
-    pub(super) fn sums(&self) -> Sums {
+    pub(super) fn sums(&self) -> PixelSums {
         match &self.store {
-            Store::Held(images) => images.par_iter().map(Sums::of).reduce(Sums::default, Sums::and),
+            Store::Held(images) => images.par_iter().map(PixelSums::of).reduce(PixelSums::default, PixelSums::and),
             Store::Left { sums, .. } => *sums,
         }
     }

@@ -1,26 +1,22 @@
-//! Batches of views, made in parallel ahead of whoever takes them.
+//! Batches of views of a data set's images, made in parallel and ahead.
 
 use crate::data::augment::Augmenter;
-use crate::data::{Dataset, Images};
-use crate::model::{Batch, Network, Tap, Weights};
-use pcp_core::cancel::Cancel;
-use pcp_core::error::{Error, Result};
-use pcp_core::matrix::Matrix;
+use crate::data::{Batch, Dataset, Images, Prefetch};
+use pcp_core::error::Result;
 use pcp_core::rng::Key;
 use rayon::prelude::*;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
 
 /// Which images of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Those to learn from.
+    /// Training images.
     Train,
-    /// Those to test on.
+    /// Test images.
     Test,
 }
 
-/// How an image is looked at.
+/// A view of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// The plain view: resized and cut from the centre.
@@ -55,10 +51,8 @@ pub struct Loader {
     augmenter: Arc<Augmenter>,
 }
 
-/// How many batches are ready ahead of the taker.
-const AHEAD: usize = 2;
 /// Images per batch in inference; fixed, so that results do not depend on anything else.
-const EMBED_BATCH: usize = 128;
+const INFERENCE_BATCH: usize = super::pictures::BATCH;
 
 impl Loader {
     /// Views of `dataset` by `augmenter`.
@@ -114,55 +108,22 @@ impl Loader {
         Ok(Batch { rows: draws.len() * views.len(), pixels })
     }
 
-    /// The batches, in order, made ahead by a thread of their own; an image that cannot be read again ends them.
-    pub fn stream(
-        &self,
-        part: Part,
-        batches: Vec<Vec<Draw>>,
-        views: Vec<View>,
-    ) -> Receiver<Result<(Vec<Draw>, Batch)>> {
-        let (sender, receiver) = sync_channel(AHEAD);
+    /// The `views` of all `batches`, in order, made ahead by a thread of their own. An image that cannot be read again ends
+    /// the stream with an error.
+    pub fn stream(&self, part: Part, batches: Vec<Vec<Draw>>, views: Vec<View>) -> Prefetch<(Vec<Draw>, Batch)> {
         let loader = self.clone();
-        std::thread::spawn(move || {
-            for draws in batches {
-                let batch = loader.batch(part, &draws, &views).map(|batch| (draws, batch));
-                let failed = batch.is_err();
-                // The taker has gone: it was stopped.
-                if sender.send(batch).is_err() || failed {
-                    return;
-                }
-            }
-        });
-        receiver
+        Prefetch::new(batches, move |draws| loader.batch(part, &draws, &views).map(|batch| (draws, batch)))
     }
 
-    /// What the network makes of every image of `part`; `done(n)` is told of every `n` more. Not to be called from the
-    /// thread pool: it waits for batches that the pool makes.
-    #[allow(clippy::too_many_arguments)]
-    pub fn embed(
-        &self,
-        network: &Arc<Network>,
-        weights: &Weights,
-        part: Part,
-        view: View,
-        tap: Tap,
-        stop: &Cancel,
-        done: &dyn Fn(usize),
-    ) -> Result<Matrix> {
-        let all = Draw::first(&(0..self.images(part).len()).collect::<Vec<_>>());
-        let dim = network.dim(tap);
-        let mut out = Matrix { rows: 0, dim, values: Vec::with_capacity(dim * all.len()) };
-        for made in self.stream(part, all.chunks(EMBED_BATCH).map(<[Draw]>::to_vec).collect(), vec![view]) {
-            let (draws, batch) = made?;
-            let (network, weights) = (network.clone(), weights.clone());
-            let made = stop.run(move || network.embed(&weights, &batch, tap))?;
-            out.rows += made.rows;
-            out.values.extend(made.values);
-            done(draws.len());
-        }
-        if out.rows < all.len() {
-            return Err(Error::training("the loader ended early", "please report this"));
-        }
-        Ok(out)
+    /// Clean or random views of every image of `part`, in order.
+    pub fn all(&self, part: Part, view: View) -> Prefetch<(Vec<Draw>, Batch)> {
+        let rows: Vec<usize> = (0..self.images(part).len()).collect();
+        self.rows(part, &rows, view)
+    }
+
+    /// One view of each of `rows`, in order.
+    pub fn rows(&self, part: Part, rows: &[usize], view: View) -> Prefetch<(Vec<Draw>, Batch)> {
+        let batches = Draw::first(rows).chunks(INFERENCE_BATCH).map(<[Draw]>::to_vec).collect();
+        self.stream(part, batches, vec![view])
     }
 }

@@ -38,7 +38,7 @@ pub struct Search {
 pub fn find(detector: &Detector, weights: &Weights, image: &Image, search: &Search) -> Vec<Detection> {
     let frame = search.preparation.frame(image, false);
     let (width, height) = (frame.width as f32, frame.height as f32);
-    let seen = detector.see(weights, stacked(std::slice::from_ref(&frame)));
+    let seen = detector.propose(weights, stacked(std::slice::from_ref(&frame)));
     let view = View::new(&base(search.preparation.short_side), 0, &frame, &seen.maps);
     let (scores, steps) = view.outputs(&seen);
     let proposals = propose(&view.anchors, &scores, &steps, (width, height), search.limits);
@@ -46,7 +46,7 @@ pub fn find(detector: &Detector, weights: &Weights, image: &Image, search: &Sear
         return Vec::new();
     }
     let rois: Vec<Roi> = proposals.iter().map(|bounds| Roi { image: 0, bounds: *bounds }).collect();
-    let [scores, boxes] = detector.opinion(weights, roi::forward(&seen.maps, &rois), OUT);
+    let [scores, boxes] = detector.classify(weights, roi::forward(&seen.maps, &rois), OUT);
     let classes = boxes.dim / 4;
     let chances: Vec<Vec<f32>> = (0..rois.len()).map(|row| softmax(scores.row(row))).collect();
     let inside = |bounds| clip(bounds, image.width as f32, image.height as f32);

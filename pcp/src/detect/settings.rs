@@ -6,10 +6,10 @@ use super::frame::Preparation;
 use super::proposals::Limits;
 use super::step::Sampling;
 use crate::config;
-use crate::model::{Detector, Named, Weights};
+use crate::model::{
+    CHECKPOINT_PREFIX, Detector, Model, Weights, WeightsFile, WhichWeights, named_arrays, untrained_card, weights_file,
+};
 use crate::run::{About, DETECTION, RunFolder};
-use crate::train::ModelCard;
-use crate::train::setup;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::{Array, Tensors};
 use serde::{Deserialize, Serialize};
@@ -169,60 +169,38 @@ impl Settings {
     }
 }
 
-/// A network to build on.
-pub struct Backbone {
-    /// Its description.
-    pub network: config::Network,
-    /// Side of the images it was trained on.
-    pub size: usize,
-    /// Channel means.
-    pub mean: [f64; 3],
-    /// Channel standard deviations.
-    pub std: [f64; 3],
-    /// Its weights; none for an untrained one.
-    pub weights: Option<Vec<Named>>,
-}
-
-/// The backbone that `word` names: a run folder, a model file, or `random`, an untrained one of `width`.
-pub fn backbone(word: &str, width: Option<usize>) -> Result<Backbone> {
+/// The network that `word` names, to build a detector on: a run folder, a model file, or `random`, an untrained one of `width`.
+pub fn backbone(word: &str, width: Option<usize>) -> Result<Model> {
     if word == RANDOM {
+        if width == Some(0) {
+            return Err(Error::usage("--width is 0", "give --width a number above 0"));
+        }
         let usual = config::Config::default().network;
-        let network = config::Network { width: width.unwrap_or(usual.width), ..usual };
-        // CIFAR's.
-        let (mean, std) = ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]);
-        return Ok(Backbone { network, size: 32, mean, std, weights: None });
+        return Model::untrained(untrained_card(config::Network { width: width.unwrap_or(usual.width), ..usual }), 0);
     }
     if width.is_some() {
         return Err(Error::usage("--width is for an untrained network", format!("leave it out: {word} has its own")));
     }
-    let path = Path::new(word);
-    if !path.exists() {
+    if !Path::new(word).exists() {
         return Err(Error::usage(
             format!("there is no run folder or file {word}"),
             "give a folder that pcp train wrote, its model.safetensors, or the word random",
         ));
     }
-    let (built, weights, ModelCard { network, size, mean, std, .. }, _) = setup::open_model(path, false)?;
-    Ok(Backbone { network, size, mean, std, weights: Some(built.named(&weights)) })
+    Model::open(word)
 }
 
 /// A trained detector: the last weights of a run, or those of its newest checkpoint.
 pub fn read_detector(run: &RunFolder) -> Result<(Settings, Detector, Weights, String)> {
     let (settings, _) = Settings::read(run)?;
     let detector = settings.detector()?;
-    let path = run.file("model.safetensors");
-    let (path, prefix) = match path.exists() {
-        true => (path, ""),
-        false => match run.checkpoints()?.pop() {
-            Some(newest) => (newest, "model/"),
-            None => {
-                let message = format!("{} has no weights yet", run.path().display());
-                return Err(Error::file(message, "train it further: pcp detect train --resume"));
-            }
-        },
+    let (path, prefix) = match weights_file(run, WhichWeights::Last) {
+        Ok(WeightsFile::Model(path)) => (path, ""),
+        Ok(WeightsFile::Checkpoint(path)) => (path, CHECKPOINT_PREFIX),
+        Err(e) => return Err(Error { hint: "train it further: pcp detect train --resume".into(), ..e }),
     };
     let file = Tensors::<serde_json::Value>::read(&path)?;
-    let weights = detector.from_named(&setup::named(file.arrays, prefix))?;
+    let weights = detector.from_named(&named_arrays(file.arrays, prefix)).map_err(|e| e.at(&path))?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     Ok((settings, detector, weights, name))
 }
@@ -231,5 +209,5 @@ pub fn read_detector(run: &RunFolder) -> Result<(Settings, Detector, Weights, St
 pub fn write_detector(run: &RunFolder, settings: &Settings, detector: &Detector, weights: &Weights) -> Result<()> {
     let named = detector.named(weights).into_iter();
     let arrays = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
-    Tensors { about: settings.clone(), arrays }.write(&run.file("model.safetensors"))
+    Tensors { about: settings.clone(), arrays }.write(&run.last_weights())
 }

@@ -7,7 +7,7 @@ use super::losses::{SIGMA_HEADS, SIGMA_PROPOSALS, cross_entropy, objectness, smo
 use super::proposals::{Limits, propose};
 use super::roi::{self, OUT, Roi};
 use super::targets::{ProposalSample, Truth, sample_anchors, sample_proposals};
-use crate::model::{Detector, Maps, Partial, Seen, Weights};
+use crate::model::{Detector, Maps, PartialGradients, ProposalMaps, Weights};
 use pcp_core::rng::Key;
 use rayon::prelude::*;
 
@@ -66,9 +66,9 @@ pub fn step(
     examples: &[Example],
     sampling: &Sampling,
     key: Key,
-) -> (Losses, [Partial; 2]) {
+) -> (Losses, [PartialGradients; 2]) {
     let frames: Vec<Frame> = examples.iter().map(|e| e.frame.clone()).collect();
-    let look = detector.look(weights, stacked(&frames));
+    let look = detector.propose_in_training(weights, stacked(&frames));
     let base = base(sampling.short_side);
     let plans: Vec<Plan> = examples
         .par_iter()
@@ -81,11 +81,11 @@ pub fn step(
         .flat_map(|(image, plan)| plan.sample.bounds.iter().map(move |bounds| Roi { image, bounds: *bounds }))
         .collect();
     let shows: Vec<_> = plans.iter().flat_map(|plan| plan.sample.shows.iter().copied()).collect();
-    let judgement = detector.judge(weights, roi::forward(&look.seen.maps, &rois), OUT);
+    let judgement = detector.classify_in_training(weights, roi::forward(&look.seen.maps, &rois), OUT);
     let second = head_losses(&shows, &judgement.scores.values, &judgement.boxes.values);
-    let (heads, by_crops) = detector.judged(judgement, second.by_scores, second.by_boxes);
+    let (heads, by_crops) = detector.classify_gradients(judgement, second.by_scores, second.by_boxes);
     let by_maps = roi::backward(&look.seen.maps, &rois, &by_crops);
-    let trunk = detector.looked(look, by_maps, first.by_objectness, first.by_steps);
+    let trunk = detector.proposal_gradients(look, by_maps, first.by_objectness, first.by_steps);
     let losses =
         Losses { objectness: first.objectness, proposals: first.steps, classes: second.classes, boxes: second.boxes };
     (losses, [trunk, heads])
@@ -103,7 +103,7 @@ impl Plan {
         base: &[Bounds; PER_CELL],
         image: usize,
         example: &Example,
-        seen: &Seen,
+        seen: &ProposalMaps,
         sampling: &Sampling,
         key: Key,
     ) -> Plan {
@@ -145,7 +145,7 @@ impl View {
     }
 
     /// Scores and steps of its anchors.
-    pub fn outputs(&self, seen: &Seen) -> (Vec<f32>, Vec<f32>) {
+    pub fn outputs(&self, seen: &ProposalMaps) -> (Vec<f32>, Vec<f32>) {
         let places: Vec<usize> = (0..self.anchors.len()).map(|i| self.place(i)).collect();
         let steps = places.iter().flat_map(|p| seen.steps[4 * p..4 * p + 4].iter().copied()).collect();
         (places.iter().map(|p| seen.objectness[*p]).collect(), steps)
@@ -159,7 +159,7 @@ struct ProposalLosses {
     by_steps: Vec<f32>,
 }
 
-fn proposal_losses(plans: &[Plan], seen: &Seen) -> ProposalLosses {
+fn proposal_losses(plans: &[Plan], seen: &ProposalMaps) -> ProposalLosses {
     let share = 1.0 / plans.iter().map(|plan| plan.anchors.len()).sum::<usize>().max(1) as f32;
     let mut out = ProposalLosses {
         objectness: 0.0,
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(view.anchors.len(), 2 * 3 * PER_CELL);
         assert_eq!(view.place(0), 12 * PER_CELL);
         assert_eq!(view.place(3 * PER_CELL + 5), (12 + 4) * PER_CELL + 5, "the second row begins after the padding");
-        let seen = Seen {
+        let seen = ProposalMaps {
             objectness: (0..24 * PER_CELL).map(|i| i as f32).collect(),
             steps: (0..24 * PER_CELL * 4).map(|i| i as f32).collect(),
             maps,
@@ -274,7 +274,7 @@ mod tests {
     fn a_step_goes_downhill_and_is_the_same_every_time() {
         let network = config::Network { width: 4, ..config::Config::default().network };
         let detector = Detector::new(&network, 32, 2, PER_CELL).unwrap();
-        let mut weights = detector.begin(None, 0).unwrap();
+        let mut weights = detector.init(0);
         let mut optimizer = crate::model::Optimizer::new(&weights);
         let truths = vec![Truth { class: 1, bounds: [4.0, 8.0, 40.0, 44.0] }];
         let examples =

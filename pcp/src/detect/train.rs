@@ -4,10 +4,9 @@ use super::frame::{batches, is_mirrored};
 use super::settings::{Settings, write_detector};
 use super::step::{Example, Losses, step};
 use super::voc::{Devkit, Item};
-use crate::model::{Detector, Optimizer, Weights};
+use crate::model::{CHECKPOINT_PREFIX, Detector, Optimizer, Weights, named_arrays};
 use crate::observe::{Live, Observer};
 use crate::run::{About, DetectorEpoch, DetectorResult, RunFolder, Warning, WarningRecord};
-use crate::train::setup::named;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::rng::{Key, Purpose};
@@ -69,7 +68,7 @@ impl DetectorState {
 
     fn save(&self, detector: &Detector, path: &Path) -> Result<()> {
         let model = detector.named(&self.weights).into_iter();
-        let model = model.map(|n| (format!("model/{}", n.name), Array::F32(n.shape, n.values)));
+        let model = model.map(|n| (format!("{CHECKPOINT_PREFIX}{}", n.name), Array::F32(n.shape, n.values)));
         let velocities = self.optimizer.velocities().into_iter().enumerate();
         let velocities = velocities.map(|(i, v)| (format!("velocity/{i:04}"), Array::F32(vec![v.len()], v)));
         Tensors { about: self.progress, arrays: model.chain(velocities).collect() }.write(path)
@@ -77,7 +76,7 @@ impl DetectorState {
 
     fn load(detector: &Detector, path: &Path) -> Result<DetectorState> {
         let mut file = Tensors::<DetectorProgress>::read(path)?;
-        let weights = detector.from_named(&named(file.arrays.clone(), "model/"))?;
+        let weights = detector.from_named(&named_arrays(file.arrays.clone(), CHECKPOINT_PREFIX))?;
         let count = Optimizer::new(&weights).velocities().len();
         let velocities =
             (0..count).map(|i| Ok(file.take_f32(&format!("velocity/{i:04}"))?.1)).collect::<Result<_>>()?;

@@ -65,7 +65,7 @@ pub struct ClusterRow {
 }
 
 /// The filter in one epoch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochFilter {
     /// The round.
     pub round: u32,

@@ -1,19 +1,19 @@
 //! Fine-tuning: the whole network, end to end, on a share of the labels.
 
-use super::Exam;
+use super::ProbeSplit;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{DropoutKey, Network, Optimizer, Tap, Weights};
+use crate::model::{DropoutKey, Extractor, FeatureKind, Network, Optimizer, Weights};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::neighbours::accuracy;
 use pcp_core::rng::{Key, Purpose};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// How it is trained: SGD with momentum 0.9 and a cosine to zero, the classifier ten times as fast as the network.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Settings {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FinetuneSettings {
     /// Share of the labels that may be used, of every class alike, one image at the least.
     pub share: f64,
     /// Epochs.
@@ -29,8 +29,8 @@ pub struct Settings {
 }
 
 /// What it reached.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Tuned {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FinetuneResult {
     /// Images whose labels were used.
     pub labelled: usize,
     /// Accuracy on the test images after the last epoch, in percent.
@@ -47,7 +47,7 @@ pub struct Tuned {
 
 /// The first images of every class in an order drawn from the seed: `share` of each class, one at the least. A larger share
 /// holds all of a smaller one.
-pub fn labelled(exam: &Exam, ids: &[u64], share: f64, seed: u64) -> Vec<usize> {
+pub fn labelled(exam: &ProbeSplit, ids: &[u64], share: f64, seed: u64) -> Vec<usize> {
     let key = Key { purpose: Purpose::Probe, seed, round: 1, epoch: 0 };
     let own: Vec<u64> = exam.learn.iter().map(|row| ids[*row]).collect();
     let order: Vec<usize> = key.shuffled(&own).into_iter().map(|place| exam.learn[place]).collect();
@@ -74,19 +74,25 @@ pub fn finetune(
     network: &Arc<Network>,
     mut weights: Weights,
     loader: &Loader,
-    exam: &Exam,
-    settings: &Settings,
+    exam: &ProbeSplit,
+    settings: &FinetuneSettings,
     stop: &Cancel,
     seen: &dyn Fn(usize),
     done: &dyn Fn(u32, f64, f64),
-) -> Result<Tuned> {
+) -> Result<FinetuneResult> {
     let ids = loader.images(Part::Train).ids();
     let rows = labelled(exam, ids, settings.share, settings.seed);
     let own: Vec<u64> = rows.iter().map(|row| ids[*row]).collect();
     let mut classifier = Arc::new(Classifier::new(exam.classes, network.pooled, settings.seed, (0, 0)));
     let mut optimizer = Optimizer::new(&weights);
-    let mut tuned =
-        Tuned { labelled: rows.len(), last: 0.0, best: -1.0, best_epoch: 0, accuracy: Vec::new(), loss: Vec::new() };
+    let mut tuned = FinetuneResult {
+        labelled: rows.len(),
+        last: 0.0,
+        best: -1.0,
+        best_epoch: 0,
+        accuracy: Vec::new(),
+        loss: Vec::new(),
+    };
     for epoch in 0..settings.epochs {
         let key = Key { purpose: Purpose::Probe, seed: settings.seed, round: 2, epoch };
         let order: Vec<usize> = key.shuffled(&own).into_iter().map(|place| rows[place]).collect();
@@ -100,7 +106,7 @@ pub fn finetune(
             let dropout = DropoutKey { key, ids: draws.iter().map(|draw| ids[draw.row]).collect() };
             let (net, now, head) = (network.clone(), weights.clone(), classifier.clone());
             let step = stop.run(move || {
-                net.step(&now, batch, 1, dropout, Tap::Pooled, |x| {
+                net.step(&now, batch, 1, dropout, FeatureKind::Pooled, |x| {
                     let found = head.cross_entropy(x, &labels);
                     let mut head = (*head).clone();
                     head.step(&found.by_weights, Sgd { lr: 10.0 * lr, momentum: 0.9, decay });
@@ -113,12 +119,13 @@ pub fn finetune(
             }
             sum += loss;
             classifier = Arc::new(head);
-            weights.follow(&step.moments);
+            weights.update_running_stats(&step.moments);
             optimizer.step(&mut weights, step.gradients, kernels::Sgd { lr, momentum: 0.9, decay, nesterov: false });
             seen(draws.len());
         }
         let (part, rows) = (exam.test.0, &exam.test.1);
-        let features = loader.embed(network, &weights, part, View::Clean, Tap::Pooled, stop, seen)?;
+        let extractor = Extractor { network, weights: &weights, cancel: stop, on_images: seen };
+        let features = extractor.all(loader, part, View::Clean, FeatureKind::Pooled)?;
         let predicted = classifier.predict(&features);
         let chosen: Vec<u32> = rows.iter().map(|row| predicted[*row]).collect();
         let now = accuracy(&chosen, &exam.truth);
@@ -137,7 +144,7 @@ pub fn finetune(
 mod tests {
     use super::*;
 
-    fn exam() -> Exam {
+    fn exam() -> ProbeSplit {
         // Classes of 50, 20 and 2 images.
         let labels: Vec<u32> = (0..72)
             .map(|i| {
@@ -150,7 +157,7 @@ mod tests {
                 }
             })
             .collect();
-        Exam { learn: (0..72).collect(), test: (Part::Train, vec![]), truth: vec![], classes: 3, labels }
+        ProbeSplit { learn: (0..72).collect(), test: (Part::Train, vec![]), truth: vec![], classes: 3, labels }
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 mod picture;
 
-pub use picture::{Picture, SHOWN, Seen, look};
+pub use picture::{HeatInBoxes, Picture, SHOWN, heat_in_boxes};
 
-use crate::data::Image;
-use crate::model::{Batch, Maps, Network, Weights};
+use crate::data::{Batch, Image};
+use crate::model::{Maps, Network, Weights};
 use image::{Rgb, RgbImage};
 use pcp_core::error::Error;
 use pcp_core::error::Result;
@@ -24,7 +24,7 @@ pub struct Heat {
 
 /// The heat of every image of `batch` at the network's last map: `h(y, x) = |f(y, x, .)|_2`.
 pub fn heat(network: &Network, weights: &Weights, batch: &Batch) -> Vec<Heat> {
-    let last = network.stages().len() - 1;
+    let last = network.layers().len() - 1;
     network.maps(weights, batch, &[last]).pop().map(|maps| lengths(&maps)).unwrap_or_default()
 }
 

@@ -4,55 +4,21 @@
 //! and a classifier learns for 90 epochs: SGD with momentum 0.9, weight decay 1e-4, batch 256,
 //! `lr = 0.1 / sqrt(1 + 0.1 * 1e-4 * iteration)`. The fast mode takes the features of the clean views once and learns on those.
 
-use super::Exam;
+use super::ProbeSplit;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{Batch, Maps, Network, Tap, Weights};
+use crate::model::{Extractor, FeatureKind, Network, Weights};
 use pcp_core::cancel::Cancel;
-use pcp_core::error::{Error, Result, listed};
+use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
 use pcp_core::rng::{Key, Purpose};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Where features are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layer {
-    /// The map at this place of [`Network::stages`].
-    Stage(usize),
-    /// What the layer before the embedding gives.
-    Pooled,
-    /// The unit vectors.
-    Embedding,
-}
-
-impl Layer {
-    /// Every layer of `network` with its name.
-    pub fn all(network: &Network) -> Vec<(String, Layer)> {
-        let stages = network.stages().into_iter().enumerate().map(|(i, name)| (name, Layer::Stage(i)));
-        stages.chain([("pooled".into(), Layer::Pooled), ("embedding".into(), Layer::Embedding)]).collect()
-    }
-
-    /// The layers that `names` name; `all` names every one.
-    pub fn named(network: &Network, names: &[String]) -> Result<Vec<(String, Layer)>> {
-        let all = Layer::all(network);
-        if names.iter().any(|name| name == "all") {
-            return Ok(all);
-        }
-        let find = |name: &String| {
-            all.iter().find(|(n, _)| n == name).cloned().ok_or_else(|| {
-                let known = listed(all.iter().map(|(n, _)| n));
-                Error::usage(format!("this network has no layer {name}"), format!("its layers are {known}, or all"))
-            })
-        };
-        names.iter().map(find).collect()
-    }
-}
-
 /// How the classifier learns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Settings {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinearSettings {
     /// Epochs.
     pub epochs: u32,
     /// Features per step.
@@ -67,15 +33,15 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for LinearSettings {
     fn default() -> Self {
-        Settings { epochs: 90, batch: 256, lr: 0.1, decay: 1e-4, fast: false, seed: 0 }
+        LinearSettings { epochs: 90, batch: 256, lr: 0.1, decay: 1e-4, fast: false, seed: 0 }
     }
 }
 
 /// What a layer's classifier reached.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Curve {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinearResult {
     /// The layer.
     pub layer: String,
     /// Length of its features.
@@ -93,7 +59,7 @@ pub struct Curve {
 }
 
 /// A network with the images to probe it on.
-pub struct Probing<'a> {
+pub struct LinearProbe<'a> {
     /// The network.
     pub network: &'a Arc<Network>,
     /// Its numbers.
@@ -101,54 +67,23 @@ pub struct Probing<'a> {
     /// Views of the images.
     pub loader: &'a Loader,
     /// What is learned and tested.
-    pub exam: &'a Exam,
+    pub exam: &'a ProbeSplit,
     /// The user's stop.
     pub stop: &'a Cancel,
 }
 
-/// Images whose features are taken at once.
-const BATCH: usize = 256;
-
-impl Probing<'_> {
-    /// Features of `rows` at all `layers`, one matrix a layer.
-    fn features(
-        &self,
-        part: Part,
-        rows: &[usize],
-        view: View,
-        layers: &[Layer],
-        done: &dyn Fn(usize),
-    ) -> Result<Vec<Matrix>> {
-        let mut all: Vec<Matrix> = vec![Matrix::default(); layers.len()];
-        let batches = Draw::first(rows).chunks(BATCH).map(<[Draw]>::to_vec).collect();
-        for made in self.loader.stream(part, batches, vec![view]) {
-            let (draws, batch) = made?;
-            let found = self.of_batch(batch, layers)?;
-            for (all, part) in all.iter_mut().zip(found) {
-                all.values.reserve_exact(if all.rows == 0 { rows.len() * part.dim } else { 0 });
-                all.values.extend(part.values);
-                (all.rows, all.dim) = (all.rows + part.rows, part.dim);
-            }
-            done(draws.len());
-        }
-        Ok(all)
-    }
-
-    fn of_batch(&self, batch: Batch, layers: &[Layer]) -> Result<Vec<Matrix>> {
-        let (network, weights, layers) = (self.network.clone(), self.weights.clone(), layers.to_vec());
-        self.stop.run(move || layer_features(&network, &weights, &batch, &layers))
-    }
-
+impl LinearProbe<'_> {
     /// Trains a classifier on every layer; `done(layer, epoch, accuracy)` is told of every epoch, `seen` of every image.
     pub fn run(
         &self,
-        layers: &[(String, Layer)],
-        settings: &Settings,
+        layers: &[(String, FeatureKind)],
+        settings: &LinearSettings,
         seen: &dyn Fn(usize),
         done: &dyn Fn(&str, u32, f64),
-    ) -> Result<Vec<Curve>> {
+    ) -> Result<Vec<LinearResult>> {
         // Cached features of one layer at a time, or random views for all layers at once.
-        let groups: Vec<&[(String, Layer)]> = if settings.fast { layers.chunks(1).collect() } else { vec![layers] };
+        let groups: Vec<&[(String, FeatureKind)]> =
+            if settings.fast { layers.chunks(1).collect() } else { vec![layers] };
         let mut curves = Vec::new();
         for group in groups {
             curves.extend(self.run_group(group, settings, seen, done)?);
@@ -158,22 +93,23 @@ impl Probing<'_> {
 
     fn run_group(
         &self,
-        group: &[(String, Layer)],
-        settings: &Settings,
+        group: &[(String, FeatureKind)],
+        settings: &LinearSettings,
         seen: &dyn Fn(usize),
         done: &dyn Fn(&str, u32, f64),
-    ) -> Result<Vec<Curve>> {
-        let layers: Vec<Layer> = group.iter().map(|(_, layer)| *layer).collect();
+    ) -> Result<Vec<LinearResult>> {
+        let kinds: Vec<FeatureKind> = group.iter().map(|(_, kind)| *kind).collect();
         let exam = self.exam;
-        let test = self.features(exam.test.0, &exam.test.1, View::Clean, &layers, seen)?;
-        let cached = match settings.fast {
-            true => Some(self.features(Part::Train, &exam.learn, View::Clean, &layers, seen)?),
-            false => None,
+        let extractor = Extractor { network: self.network, weights: self.weights, cancel: self.stop, on_images: seen };
+        let clean = |part: Part, rows: &[usize]| {
+            extractor.stream(self.loader.rows(part, rows, View::Clean), rows.len(), &kinds)
         };
+        let test = clean(exam.test.0, &exam.test.1)?;
+        let cached = settings.fast.then(|| clean(Part::Train, &exam.learn)).transpose()?;
         let new = |test: &Matrix| Classifier::new(exam.classes, test.dim, settings.seed, (0, 0));
         let mut students: Vec<Student> = test.iter().map(|test| Student::new(new(test))).collect();
-        let mut curves: Vec<Curve> = (group.iter().zip(&test))
-            .map(|((name, _), test)| Curve {
+        let mut curves: Vec<LinearResult> = (group.iter().zip(&test))
+            .map(|((name, _), test)| LinearResult {
                 layer: name.clone(),
                 features: test.dim,
                 last: 0.0,
@@ -202,7 +138,7 @@ impl Probing<'_> {
                 for made in self.loader.stream(Part::Train, batches, vec![View::Random(key, 0)]) {
                     let (draws, batch) = made?;
                     let labels: Vec<u32> = draws.iter().map(|draw| exam.labels[draw.row]).collect();
-                    for (student, x) in students.iter_mut().zip(self.of_batch(batch, &layers)?) {
+                    for (student, x) in students.iter_mut().zip(extractor.batch(batch, &kinds)?) {
                         student.learn(&x, &labels, settings);
                     }
                     seen(draws.len());
@@ -240,7 +176,7 @@ impl Student {
         self.loss = (0.0, 0);
     }
 
-    fn learn(&mut self, x: &Matrix, labels: &[u32], settings: &Settings) {
+    fn learn(&mut self, x: &Matrix, labels: &[u32], settings: &LinearSettings) {
         let found = self.classifier.cross_entropy(x, labels);
         let lr = settings.lr / (1.0 + 0.1 * 1e-4 * self.iteration as f64).sqrt();
         self.classifier.step(&found.by_weights, Sgd { lr: lr as f32, momentum: 0.9, decay: settings.decay as f32 });
@@ -254,92 +190,9 @@ fn gathered(all: &Matrix, places: &[usize]) -> Matrix {
     Matrix { rows: places.len(), dim: all.dim, values }
 }
 
-/// Features of a batch at all `layers`: one pass for the maps, one for each of the others.
-pub fn layer_features(network: &Network, weights: &Weights, batch: &Batch, layers: &[Layer]) -> Vec<Matrix> {
-    let stage = |layer: &Layer| if let Layer::Stage(stage) = layer { Some(*stage) } else { None };
-    let stages: Vec<usize> = layers.iter().filter_map(stage).collect();
-    let mut maps = if stages.is_empty() { Vec::new() } else { network.maps(weights, batch, &stages) }.into_iter();
-    let of = |layer: &Layer| match layer {
-        Layer::Stage(_) => maps.next().map(|maps| average_pooled(&maps)).unwrap_or_default(),
-        Layer::Pooled => network.embed(weights, batch, Tap::Pooled),
-        Layer::Embedding => network.embed(weights, batch, Tap::Unit),
-    };
-    layers.iter().map(of).collect()
-}
-
-/// More features than this are pooled further.
-const MOST: usize = 10_000;
-
-/// Size (and stride) and padding of the average pool that leaves about 9,000 numbers of a map, as the paper has it: AlexNet 224
-/// conv1 6 with padding 3, conv2 4, conv3 and conv4 3 with padding 1, conv5 2; AlexNet 32 conv5 2; ResNet18 layer4 2 with
-/// padding 1. Elsewhere the least size whose result is small enough, but 2 at the least.
-fn pool_of(side: usize, channels: usize) -> (usize, usize) {
-    match (side, channels) {
-        (55, 96) => (6, 3),
-        (27, 256) => (4, 0),
-        (13, 384) => (3, 1),
-        (13, 256) => (2, 0),
-        (4, _) => (2, 1),
-        _ => {
-            let fits = |size: &usize| (side / size).pow(2) * channels <= MOST;
-            ((2..=side).find(fits).unwrap_or(side.max(1)), 0)
-        }
-    }
-}
-
-/// Average pooling of maps into rows of features; the zeros of the padding count, as in PyTorch.
-fn average_pooled(maps: &Maps) -> Matrix {
-    let Maps { rows, height, width, channels, values } = maps;
-    let (size, padding) = pool_of(*height, *channels);
-    let size = size.min(height + 2 * padding).max(1);
-    let outputs = |side: usize| (side + 2 * padding).saturating_sub(size) / size + 1;
-    let (oh, ow) = (outputs(*height), outputs(*width));
-    let mut out = vec![0.0f32; rows * oh * ow * channels];
-    let scale = 1.0 / (size * size) as f32;
-    for (row, out) in out.chunks_mut(oh * ow * channels).enumerate() {
-        for (cell, out) in out.chunks_mut(*channels).enumerate() {
-            let (top, left) = (cell / ow * size, cell % ow * size);
-            for y in top.max(padding)..(top + size).min(height + padding) {
-                for x in left.max(padding)..(left + size).min(width + padding) {
-                    let at = ((row * height + y - padding) * width + x - padding) * channels;
-                    out.iter_mut().zip(&values[at..at + channels]).for_each(|(o, v)| *o += v * scale);
-                }
-            }
-        }
-    }
-    Matrix { rows: *rows, dim: oh * ow * channels, values: out }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The paper's pools, by the features that they leave.
-    #[test]
-    fn pools_leave_the_features_that_the_paper_has() {
-        let cases = [
-            (55, 96, 9600),
-            (27, 256, 9216),
-            (13, 384, 9600),
-            (13, 256, 9216),
-            (4, 512, 4608),
-            (8, 256, 4096),
-            (32, 64, 6400),
-            (1, 128, 128),
-        ];
-        for (side, channels, expected) in cases {
-            let maps = Maps { rows: 1, height: side, width: side, channels, values: vec![1.0; side * side * channels] };
-            assert_eq!(average_pooled(&maps).dim, expected, "{side} {channels}");
-        }
-    }
-
-    #[test]
-    fn pooling_is_a_mean_with_zeros_around() {
-        // 4x4, one channel, padding 1, size 2: corners are a quarter of one pixel, the middle a mean of four.
-        let maps = Maps { rows: 1, height: 4, width: 4, channels: 1, values: (0..16).map(|v| v as f32).collect() };
-        let pooled = average_pooled(&maps).values;
-        assert_eq!(pooled, [0.0, 0.75, 0.75, 3.0, 7.5, 4.5, 3.0, 6.75, 3.75]);
-    }
 
     /// Three overlapping classes in eight dimensions, drawn by a generator that is as easily written in Python.
     fn example(seed: u64, n: usize) -> (Matrix, Vec<u32>) {
@@ -366,7 +219,7 @@ mod tests {
     fn it_comes_as_far_as_scikit_learn() {
         let ((x, labels), (test, truth)) = (example(1, 600), example(2, 600));
         let mut student = Student::new(Classifier::new(3, 8, 0, (0, 0)));
-        let settings = Settings::default();
+        let settings = LinearSettings::default();
         for epoch in 0..90 {
             let key = Key { purpose: Purpose::Probe, seed: 0, round: 0, epoch };
             let order = key.shuffled(&(0..600).collect::<Vec<u64>>());
@@ -380,30 +233,4 @@ mod tests {
     }
 
     const SKLEARN: f64 = 88.17;
-
-    #[test]
-    fn layers_have_the_networks_own_names() {
-        let config = crate::config::Network { width: 4, ..crate::config::Config::default().network };
-        let network = Network::new(&config, 32).unwrap();
-        let named = |names: &[&str]| Layer::named(&network, &names.iter().map(|n| n.to_string()).collect::<Vec<_>>());
-        assert_eq!(named(&["layer4", "pooled"]).unwrap().len(), 2);
-        assert_eq!(named(&["all"]).unwrap().len(), 6);
-        let e = named(&["conv5"]).unwrap_err();
-        assert!(e.message.contains("conv5") && e.hint.contains("layer1"), "{e:?}");
-    }
-
-    #[test]
-    fn features_of_a_layer_are_its_pooled_maps() {
-        let config = crate::config::Network { width: 4, ..crate::config::Config::default().network };
-        let network = Network::new(&config, 32).unwrap();
-        let weights = network.init(3);
-        let batch = Batch { rows: 3, pixels: (0..3 * 32 * 32 * 3).map(|i| (i as f32 * 0.37).sin()).collect() };
-        let layers = [Layer::Pooled, Layer::Stage(3), Layer::Embedding, Layer::Stage(0)];
-        let found = layer_features(&network, &weights, &batch, &layers);
-        assert_eq!(found.iter().map(|f| f.dim).collect::<Vec<_>>(), [32, 9 * 32, 128, 16 * 16 * 4]);
-        // The mean over the map of layer4 is what pooling gives.
-        let map = &network.maps(&weights, &batch, &[3])[0];
-        let mean: f32 = (0..16).map(|cell| map.values[cell * 32]).sum::<f32>() / 16.0;
-        assert!((mean - found[0].row(0)[0]).abs() < 1e-5);
-    }
 }

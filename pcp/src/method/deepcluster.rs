@@ -5,7 +5,7 @@ use super::pcp::cluster;
 use super::{At, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Past, Plan, StepResult, Task, classify};
 use crate::data::loader::Draw;
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{Network, Step, Tap, Weights};
+use crate::model::{FeatureKind, Network, Step, Weights};
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::pca::Pca;
@@ -24,7 +24,7 @@ impl Method for DeepCluster {
 
     /// A classifier; every epoch begins with a new one.
     fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
-        let (classes, dim) = (plan.schedule.floor, network.dim(Tap::Raw));
+        let (classes, dim) = (plan.schedule.floor, network.dim(FeatureKind::RawEmbedding));
         Memory::Classifier(Arc::new(Classifier::new(classes, dim, plan.config.train.seed, (0, 0))))
     }
 
@@ -33,7 +33,7 @@ impl Method for DeepCluster {
     }
 
     fn needed_features(&self, plan: &Plan, _at: At) -> Option<FeatureRequest> {
-        Some(FeatureRequest { view: plan.config.clusters.features, tap: Tap::Raw })
+        Some(FeatureRequest { view: plan.config.clusters.features, tap: FeatureKind::RawEmbedding })
     }
 
     fn find_targets(
@@ -73,7 +73,7 @@ impl Method for DeepCluster {
             return Err(Error::training("DeepCluster has no clusters to learn from", "use the checkpoint before"));
         };
         let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| clusters[*row]).collect::<Vec<_>>());
-        Ok(network.step(weights, batch, 1, dropout, Tap::Raw, |x| {
+        Ok(network.step(weights, batch, 1, dropout, FeatureKind::RawEmbedding, |x| {
             let mut active = x.clone();
             active.values.iter_mut().for_each(|v| *v = v.max(0.0));
             let (outcome, mut gradient) = classify(classifier, &active, &labels, sgd);

@@ -2,7 +2,7 @@
 
 use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Plan, StepResult, Task};
 use crate::method::objective::spreading_loss;
-use crate::model::{Network, Step, Tap, Weights};
+use crate::model::{FeatureKind, Network, Step, Weights};
 use pcp_core::error::Result;
 
 /// Its positive is the other view; its loss compares within the batch, so there is no bank.
@@ -27,7 +27,7 @@ impl Method for Is {
 
     fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
-        Ok(network.step(weights, batch, 2, dropout, Tap::Unit, |v| {
+        Ok(network.step(weights, batch, 2, dropout, FeatureKind::Embedding, |v| {
             let (mean, gradient) = spreading_loss(v, plan.config.objective.tau as f32);
             let total = mean * rows.len() as f64;
             let loss = BatchLoss { samples: rows.len(), total, spreading: Some(total), ..BatchLoss::default() };

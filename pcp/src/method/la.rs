@@ -6,7 +6,7 @@ use super::{
     At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Past, Plan, StepResult, Task,
 };
 use crate::method::objective::local_loss;
-use crate::model::{Step, Tap};
+use crate::model::{FeatureKind, Step};
 use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Rules, purify};
@@ -33,7 +33,8 @@ impl Method for La {
     }
 
     fn needed_features(&self, plan: &Plan, at: At) -> Option<FeatureRequest> {
-        (!La::is_instances(plan, at)).then_some(FeatureRequest { view: plan.config.clusters.features, tap: Tap::Unit })
+        (!La::is_instances(plan, at))
+            .then_some(FeatureRequest { view: plan.config.clusters.features, tap: FeatureKind::Embedding })
     }
 
     fn find_targets(
@@ -61,7 +62,7 @@ impl Method for La {
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
-        Ok(network.step(weights, batch, 1, dropout, Tap::Unit, |v| {
+        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
             let (o, la) = (&plan.config.objective, &plan.config.la);
             let (loss, gradient) = if targets.clusterings.is_empty() {
                 super::pcp::loss(v, rows, bank, &targets.positives, o, None)

@@ -2,9 +2,10 @@
 //! the last keys of a slow copy of the network.
 
 use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Plan, StepResult, Task, other_memory};
+use crate::data::Batch;
 use crate::method::bank::Queue;
 use crate::method::objective::key_loss;
-use crate::model::{Batch, DropoutKey, Network, Step, Tap, Weights};
+use crate::model::{DropoutKey, FeatureKind, Network, Step, Weights};
 use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::Purpose;
@@ -45,19 +46,19 @@ impl Method for Moco {
         let groups = groups(plan, rows.len());
         let [queries, others] = halves(batch);
         let mut slow = encoder.clone();
-        slow.drift(weights, plan.config.moco.momentum);
+        slow.ema_update(weights, plan.config.moco.momentum);
 
         let dealt = plan.key(Purpose::Groups, at).shuffled(&dropout.ids);
         let masks =
             DropoutKey { key: plan.key(Purpose::KeyDropout, at), ids: dealt.iter().map(|i| dropout.ids[*i]).collect() };
         let (found, moments) = network.encode(&slow, rearranged(&others, &dealt), groups, masks);
-        slow.follow(&moments);
+        slow.update_running_stats(&moments);
         let mut keys = Matrix { values: vec![0.0; found.values.len()], ..found };
         for (place, &i) in dealt.iter().enumerate() {
             keys.values[i * keys.dim..(i + 1) * keys.dim]
                 .copy_from_slice(&found.values[place * keys.dim..][..keys.dim]);
         }
-        Ok(network.step(weights, queries, groups, dropout, Tap::Unit, |q| {
+        Ok(network.step(weights, queries, groups, dropout, FeatureKind::Embedding, |q| {
             let found = key_loss(q, &keys, &queue.rows, plan.config.objective.tau as f32);
             let loss = BatchLoss::of(&found.each, false);
             (StepResult { loss, change: Change::Keys(slow, keys) }, found.gradient)

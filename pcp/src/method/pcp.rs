@@ -6,7 +6,7 @@ use super::{
 use crate::config::ObjectiveSettings;
 use crate::method::bank::Bank;
 use crate::method::objective::{bank_loss, spreading_loss};
-use crate::model::{Step, Tap};
+use crate::model::{FeatureKind, Step};
 use pcp_core::error::Result;
 use pcp_core::kmeans::{Clusters, KMeans, best_of, kmeans_with};
 use pcp_core::matrix::Matrix;
@@ -29,7 +29,7 @@ impl Method for Pcp {
 
     fn needed_features(&self, plan: &Plan, (round, epoch): At) -> Option<FeatureRequest> {
         let alone = plan.schedule.all_instances(plan.schedule.clusters(round, epoch));
-        (!alone).then_some(FeatureRequest { view: plan.config.clusters.features, tap: Tap::Unit })
+        (!alone).then_some(FeatureRequest { view: plan.config.clusters.features, tap: FeatureKind::Embedding })
     }
 
     /// Clusters `features` into K_t and purifies: steps (b) to (d) of the loop.
@@ -77,7 +77,7 @@ impl Method for Pcp {
         let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
-        Ok(network.step(weights, batch, views, dropout, Tap::Unit, |v| {
+        Ok(network.step(weights, batch, views, dropout, FeatureKind::Embedding, |v| {
             let (loss, gradient) = loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))

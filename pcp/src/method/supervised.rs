@@ -3,7 +3,7 @@
 use super::{EpochTargets, Memory, Method, Plan, StepResult, Task, classify};
 use crate::data::Labels;
 use crate::model::classifier::{Classifier, Sgd};
-use crate::model::{Network, Step, Tap, Weights};
+use crate::model::{FeatureKind, Network, Step, Weights};
 use pcp_core::error::{Error, Result};
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ impl Method for Supervised {
         format!("{} classes, by their labels", classes(plan))
     }
 
-    fn tap(&self) -> Tap {
-        Tap::Pooled
+    fn tap(&self) -> FeatureKind {
+        FeatureKind::Pooled
     }
 
     fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
@@ -32,7 +32,7 @@ impl Method for Supervised {
             return Err(Error::data("supervised training needs labels", "choose a system that needs none"));
         };
         let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| of[*row]).collect::<Vec<_>>());
-        Ok(network.step(weights, batch, 1, dropout, Tap::Pooled, |x| classify(classifier, x, &labels, sgd)))
+        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Pooled, |x| classify(classifier, x, &labels, sgd)))
     }
 }
 

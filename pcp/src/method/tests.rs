@@ -104,10 +104,10 @@ fn a_moco_step_drifts_encodes_and_enqueues() {
     let Memory::Keys { encoder: next, queue } = memory else { panic!("{memory:?}") };
 
     let mut slow = keys.clone();
-    slow.drift(&weights, 0.75);
+    slow.ema_update(&weights, 0.75);
     let second = Batch { rows: 8, pixels: pixels[pixels.len() / 2..].to_vec() };
     let (expected, moments) = net.encode(&slow, second, 1, dropout());
-    slow.follow(&moments);
+    slow.update_running_stats(&moments);
     for (a, b) in net.named(&next).iter().zip(&net.named(&slow)) {
         assert!(a.values.iter().zip(&b.values).all(|(x, y)| (x - y).abs() < 1e-4 * y.abs().max(1.0)), "{}", a.name);
     }

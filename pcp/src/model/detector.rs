@@ -2,16 +2,18 @@
 //! boxes on its map, and the fourth stage with two heads that judge what lies in a box.
 //!
 //! Stem, first stage and all batch norm stay as they were trained. What lies between the two parts (proposals, samples, the
-//! cutting out of boxes) is no matter of tensors: a training step looks ([`Detector::look`]), is given cut-out maps to judge
-//! ([`Detector::judge`]), and gets the gradients of both parts from those by what they gave.
+//! cutting out of boxes) is no matter of tensors: a training step looks ([`Detector::propose_in_training`]), is given cut-out maps to judge
+//! ([`Detector::classify_in_training`]), and gets the gradients of both parts from those by what they gave.
 
+use super::Model;
 use super::layers::{Builder, Convolution, Linear, Pass, convolved, linear};
+use super::network::{Maps, to_features};
 use super::resnet::{ResNet, large_stem};
 use super::weights::{Init, Named, Spec, Weights, to_vec};
-use super::{Maps, Matrix, to_features};
 use crate::config::{self, Arch};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
+use pcp_core::matrix::Matrix;
 
 /// How the new layers begin, N(0, std); and that of the boxes.
 const STD: f32 = 0.01;
@@ -51,7 +53,7 @@ pub struct Frames {
 
 /// What the first part of the network gives, for every cell of its map.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ProposalMaps {
     /// The map.
     pub maps: Maps,
     /// Logits of being an object, `[rows][height][width][anchors]`.
@@ -61,9 +63,9 @@ pub struct Seen {
 }
 
 /// The first part of a training step.
-pub struct Look<'a> {
+pub struct ProposalPass<'a> {
     /// What it gave.
-    pub seen: Seen,
+    pub seen: ProposalMaps,
     pass: Pass<'a>,
     maps: Tensor<4>,
     objectness: Tensor<4>,
@@ -71,7 +73,7 @@ pub struct Look<'a> {
 }
 
 /// The second part of a training step.
-pub struct Judgement<'a> {
+pub struct CropPass<'a> {
     /// Logits of every box: nothing, then the classes.
     pub scores: Matrix,
     /// Steps from every box to the object, four for each class.
@@ -82,11 +84,11 @@ pub struct Judgement<'a> {
 }
 
 /// Gradients of some of the parameters.
-pub struct Partial(Vec<Option<Tensor<1>>>);
+pub struct PartialGradients(Vec<Option<Tensor<1>>>);
 
-impl Partial {
+impl PartialGradients {
     /// Those of both, which have no parameter in common.
-    pub fn with(self, other: Partial) -> Vec<Option<Tensor<1>>> {
+    pub fn with(self, other: PartialGradients) -> Vec<Option<Tensor<1>>> {
         self.0.into_iter().zip(other.0).map(|(a, b)| a.or(b)).collect()
     }
 }
@@ -120,10 +122,21 @@ impl Detector {
         Ok(Detector { body, propose, objectness, steps, scores, boxes, parameters, buffers, learns, channels })
     }
 
-    /// Weights to begin with: new layers by the seed, the rest from `backbone`, where it is given, or by the seed, too.
-    pub fn begin(&self, backbone: Option<&[Named]>, seed: u64) -> Result<Weights> {
-        let weights = Weights::init(&self.parameters, &self.buffers, seed);
-        let Some(backbone) = backbone else { return Ok(weights) };
+    /// Initial weights, a function of the seed alone.
+    pub fn init(&self, seed: u64) -> Weights {
+        Weights::init(&self.parameters, &self.buffers, seed)
+    }
+
+    /// Initial weights: new layers by the seed, the rest from `backbone`, or by the seed, too, where that is untrained.
+    pub fn init_on(&self, backbone: &Model, seed: u64) -> Result<Weights> {
+        match backbone.file {
+            Some(_) => self.init_with(&backbone.network.named(&backbone.weights), seed),
+            None => Ok(self.init(seed)),
+        }
+    }
+
+    fn init_with(&self, backbone: &[Named], seed: u64) -> Result<Weights> {
+        let weights = self.init(seed);
         let own = |name: &str| name.starts_with("rpn.") || name.starts_with("roi_heads.");
         let new = self.named(&weights).into_iter().filter(|n| own(&n.name));
         let all: Vec<Named> = new.chain(backbone.iter().filter(|n| !own(&n.name)).cloned()).collect();
@@ -167,33 +180,33 @@ impl Detector {
     }
 
     /// Inference: what the first part sees.
-    pub fn see(&self, weights: &Weights, frames: Frames) -> Seen {
+    pub fn propose(&self, weights: &Weights, frames: Frames) -> ProposalMaps {
         let x = self.early(weights, frames);
         seen(self.proposing(&Pass::inference(weights), x))
     }
 
     /// Inference: what the heads make of cut-out maps of `side` x `side` cells; scores and boxes.
-    pub fn opinion(&self, weights: &Weights, crops: Vec<f32>, side: usize) -> [Matrix; 2] {
+    pub fn classify(&self, weights: &Weights, crops: Vec<f32>, side: usize) -> [Matrix; 2] {
         let crops = self.crops(crops, side);
         self.judging(&Pass::inference(weights), crops).map(to_features)
     }
 
     /// Training: the first part.
-    pub fn look<'a>(&self, weights: &'a Weights, frames: Frames) -> Look<'a> {
+    pub fn propose_in_training<'a>(&self, weights: &'a Weights, frames: Frames) -> ProposalPass<'a> {
         let x = Tensor::from_inner(self.early(weights, frames));
         let pass = Pass::fine_tuning(weights, &self.learns);
         let [maps, objectness, steps] = self.proposing(&pass, x);
         let seen = seen([maps.clone(), objectness.clone(), steps.clone()].map(Tensor::inner));
-        Look { seen, pass, maps, objectness, steps }
+        ProposalPass { seen, pass, maps, objectness, steps }
     }
 
     /// Training: the second part, on cut-out maps of `side` x `side` cells.
-    pub fn judge<'a>(&self, weights: &'a Weights, crops: Vec<f32>, side: usize) -> Judgement<'a> {
+    pub fn classify_in_training<'a>(&self, weights: &'a Weights, crops: Vec<f32>, side: usize) -> CropPass<'a> {
         let pass = Pass::fine_tuning(weights, &self.learns);
         let crops = Tensor::from_inner(self.crops(crops, side)).require_grad();
         let outputs = self.judging(&pass, crops.clone());
         let [scores, boxes] = outputs.clone().map(|t| to_features(t.inner()));
-        Judgement { scores, boxes, pass, crops, outputs }
+        CropPass { scores, boxes, pass, crops, outputs }
     }
 
     fn crops(&self, crops: Vec<f32>, side: usize) -> Tensor<4> {
@@ -202,29 +215,40 @@ impl Detector {
     }
 
     /// Gradients of the second part's parameters and by the cut-out maps, from those by its outputs.
-    pub fn judged(&self, judgement: Judgement, by_scores: Vec<f32>, by_boxes: Vec<f32>) -> (Partial, Vec<f32>) {
-        let Judgement { pass, crops, outputs: [scores, boxes], .. } = judgement;
+    pub fn classify_gradients(
+        &self,
+        judgement: CropPass,
+        by_scores: Vec<f32>,
+        by_boxes: Vec<f32>,
+    ) -> (PartialGradients, Vec<f32>) {
+        let CropPass { pass, crops, outputs: [scores, boxes], .. } = judgement;
         let mut found = (weighed(scores, by_scores) + weighed(boxes, by_boxes)).backward();
         let by_crops = crops.grad_remove(&mut found).map(|g| to_vec(g.into_data())).unwrap_or_default();
         (self.partial(&pass, &mut found), by_crops)
     }
 
     /// Gradients of the first part's parameters, from those by its outputs.
-    pub fn looked(&self, look: Look, by_maps: Vec<f32>, by_objectness: Vec<f32>, by_steps: Vec<f32>) -> Partial {
+    pub fn proposal_gradients(
+        &self,
+        look: ProposalPass,
+        by_maps: Vec<f32>,
+        by_objectness: Vec<f32>,
+        by_steps: Vec<f32>,
+    ) -> PartialGradients {
         let outputs = weighed(look.maps, by_maps) + weighed(look.objectness, by_objectness);
         let mut found = (outputs + weighed(look.steps, by_steps)).backward();
         self.partial(&look.pass, &mut found)
     }
 
-    fn partial(&self, pass: &Pass, found: &mut Gradients) -> Partial {
-        Partial(pass.found(found, &self.learns))
+    fn partial(&self, pass: &Pass, found: &mut Gradients) -> PartialGradients {
+        PartialGradients(pass.found(found, &self.learns))
     }
 }
 
-fn seen([maps, objectness, steps]: [Tensor<4>; 3]) -> Seen {
+fn seen([maps, objectness, steps]: [Tensor<4>; 3]) -> ProposalMaps {
     let [rows, height, width, channels] = maps.dims();
     let maps = Maps { rows, height, width, channels, values: to_vec(maps.into_data()) };
-    Seen { maps, objectness: to_vec(objectness.into_data()), steps: to_vec(steps.into_data()) }
+    ProposalMaps { maps, objectness: to_vec(objectness.into_data()), steps: to_vec(steps.into_data()) }
 }
 
 /// `sum(x * gradient)`: linear in x, and its derivative is the gradient.
@@ -242,7 +266,7 @@ mod tests {
     fn small() -> (Detector, Weights) {
         let config = config::Network { width: 4, ..config::Config::default().network };
         let detector = Detector::new(&config, 32, 2, 9).unwrap();
-        let weights = detector.begin(None, 5).unwrap();
+        let weights = detector.init(5);
         (detector, weights)
     }
 
@@ -259,16 +283,16 @@ mod tests {
     #[test]
     fn the_map_has_a_cell_for_every_16_pixels() {
         let (detector, weights) = small();
-        let seen = detector.see(&weights, frames());
+        let seen = detector.propose(&weights, frames());
         assert_eq!((seen.maps.height, seen.maps.width, seen.maps.channels), (3, 4, 16));
         assert_eq!((seen.objectness.len(), seen.steps.len()), (2 * 12 * 9, 2 * 12 * 36));
-        let look = detector.look(&weights, frames());
+        let look = detector.propose_in_training(&weights, frames());
         let far = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(far(&look.seen.maps.values, &seen.maps.values) < 1e-5, "training sees what inference sees");
         assert!(far(&look.seen.steps, &seen.steps) < 1e-5);
         let crops = wave(3 * SIDE * SIDE * detector.channels, 0.3);
-        let [scores, boxes] = detector.opinion(&weights, crops.clone(), SIDE);
-        let judgement = detector.judge(&weights, crops, SIDE);
+        let [scores, boxes] = detector.classify(&weights, crops.clone(), SIDE);
+        let judgement = detector.classify_in_training(&weights, crops, SIDE);
         assert_eq!((scores.rows, scores.dim, boxes.dim), (3, 3, 8));
         assert!(far(&judgement.scores.values, &scores.values) < 1e-6);
         assert!(far(&judgement.boxes.values, &boxes.values) < 1e-6);
@@ -290,18 +314,18 @@ mod tests {
         let (d, e) = (wave(2 * 3, 0.4), wave(2 * 8, 0.8));
         let dot = |x: &[f32], g: &[f32]| x.iter().zip(g).map(|(x, g)| f64::from(*x) * f64::from(*g)).sum::<f64>();
         let value = |weights: &Weights, crops: &[f32]| {
-            let seen = detector.see(weights, frames());
-            let [scores, boxes] = detector.opinion(weights, crops.to_vec(), SIDE);
+            let seen = detector.propose(weights, frames());
+            let [scores, boxes] = detector.classify(weights, crops.to_vec(), SIDE);
             dot(&seen.maps.values, &a)
                 + dot(&seen.objectness, &b)
                 + dot(&seen.steps, &c)
                 + dot(&scores.values, &d)
                 + dot(&boxes.values, &e)
         };
-        let judgement = detector.judge(&weights, crops.clone(), SIDE);
-        let (heads, by_crops) = detector.judged(judgement, d.clone(), e.clone());
-        let look = detector.look(&weights, frames());
-        let found = detector.looked(look, a.clone(), b.clone(), c.clone()).with(heads);
+        let judgement = detector.classify_in_training(&weights, crops.clone(), SIDE);
+        let (heads, by_crops) = detector.classify_gradients(judgement, d.clone(), e.clone());
+        let look = detector.propose_in_training(&weights, frames());
+        let found = detector.proposal_gradients(look, a.clone(), b.clone(), c.clone()).with(heads);
         let mut checked = 0;
         for (place, n) in named.iter().enumerate().take(found.len()) {
             let frozen = n.name.contains("bn") || n.name.contains("sample.1");
@@ -338,7 +362,7 @@ mod tests {
         let config = config::Network { width: 4, ..config::Config::default().network };
         let backbone = super::super::Network::new(&config, 32).unwrap();
         let given = backbone.named(&backbone.init(9));
-        let begun = detector.named(&detector.begin(Some(&given), 5).unwrap());
+        let begun = detector.named(&detector.init_with(&given, 5).unwrap());
         let of = |list: &[Named], name: &str| list.iter().find(|n| n.name == name).unwrap().values.clone();
         assert_eq!(of(&begun, "layer3.0.conv1.weight"), of(&given, "layer3.0.conv1.weight"));
         let own = "rpn.head.bbox_pred.weight";
@@ -350,6 +374,6 @@ mod tests {
         );
         let alexnet = config::Network { arch: Arch::Alexnet, ..config };
         assert!(Detector::new(&alexnet, 32, 2, 9).unwrap_err().hint.contains("resnet18"));
-        assert!(detector.begin(Some(&given[..3]), 5).unwrap_err().message.contains("missing"));
+        assert!(detector.init_with(&given[..3], 5).unwrap_err().message.contains("missing"));
     }
 }

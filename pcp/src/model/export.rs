@@ -1,27 +1,16 @@
-//! Trained networks for other tools: safetensors in torchvision's names, and ONNX.
+//! Trained networks for other tools: safetensors in torchvision's names, and a sample to try an export on.
 
-pub mod onnx;
-
-use crate::model::{Batch, Network, Tap, Weights};
-use crate::train::setup::{self, ModelCard};
+use super::Model;
+use crate::config::FeatureKind;
+use crate::data::Batch;
 use pcp_core::error::Result;
 use pcp_core::io::npy::write_npz;
-use pcp_core::io::tensors::{Array, Tensors};
+use pcp_core::io::tensors::Tensors;
 use pcp_core::rng::{Key, Purpose};
 use std::path::Path;
 
-/// A network with its numbers and what must be known to feed it.
-pub struct Model {
-    /// The network.
-    pub network: Network,
-    /// Its numbers.
-    pub weights: Weights,
-    /// How images are made ready for it.
-    pub card: ModelCard,
-}
-
-/// What a program that loads an export can be tried on.
-struct Sample {
+/// Images and their features, to compare an exported network with.
+struct ExportSample {
     /// Images `[n, 3, side, side]`, as the exported network takes them.
     input: Vec<f32>,
     pooled: Vec<f32>,
@@ -29,22 +18,13 @@ struct Sample {
 }
 
 impl Model {
-    /// The network of a run folder (its last weights, or, when `best`, those of the best probe), or of a safetensors file: by its own
-    /// description, or, where it has none, by the names and shapes of its arrays.
-    pub fn open(path: &Path, best: bool) -> Result<Model> {
-        let (network, weights, card, _) = setup::open_model(path, best)?;
-        Ok(Model { network, weights, card })
-    }
-
     /// Writes the network's arrays in torchvision's names, and no others, so that `load_state_dict` takes them as they are.
     pub fn write_safetensors(&self, path: &Path) -> Result<()> {
-        let named = self.network.named(&self.weights).into_iter();
-        let arrays = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
-        Tensors { about: self.card.clone(), arrays }.write(path)
+        Tensors { about: self.card.clone(), arrays: self.network.arrays(&self.weights) }.write(path)
     }
 
-    /// Writes `count` images of noise as the exported network takes them (`preprocessed`: values from 0 to 1), with what this
-    /// network makes of them, as NPZ: `input`, `pooled`, `embedding`.
+    /// Writes `count` images of noise as the exported network takes them (`preprocessed`: values from 0 to 1), with this
+    /// network's features of them, as NPZ: `input`, `pooled`, `embedding`.
     pub fn write_sample(&self, path: &Path, count: usize, preprocessed: bool) -> Result<()> {
         let side = self.network.size;
         let sample = self.sample(count, preprocessed);
@@ -55,7 +35,7 @@ impl Model {
         })
     }
 
-    fn sample(&self, count: usize, preprocessed: bool) -> Sample {
+    fn sample(&self, count: usize, preprocessed: bool) -> ExportSample {
         let (side, area) = (self.network.size, self.network.size.pow(2));
         let (mean, std) = (self.card.mean.map(|x| x as f32), self.card.std.map(|x| x as f32));
         let key = Key { purpose: Purpose::Synthetic, seed: 0, round: 0, epoch: 0 };
@@ -71,7 +51,7 @@ impl Model {
             pixels[((n * side + y) * side + x) * 3 + c] = normal;
         }
         let batch = Batch { rows: count, pixels };
-        let features = |tap| self.network.embed(&self.weights, &batch, tap).values;
-        Sample { input, pooled: features(Tap::Pooled), embedding: features(Tap::Unit) }
+        let features = |kind| self.network.features(&self.weights, &batch, kind).values;
+        ExportSample { input, pooled: features(FeatureKind::Pooled), embedding: features(FeatureKind::Embedding) }
     }
 }

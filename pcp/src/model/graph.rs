@@ -1,7 +1,7 @@
 //! A network as a list of operations with names, for those who write it down in another language.
 
 use super::layers::{ConvBn, Linear};
-use super::{Body, Network};
+use super::network::{Body, Network};
 
 /// One operation on values; names are those of [`Named`](super::Named) arrays.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +52,7 @@ pub enum Op {
 
 /// An operation and the values that it takes: value 0 is the image, value `i + 1` what operation `i` gives.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct GraphNode {
     /// What is done.
     pub op: Op,
     /// To which values.
@@ -63,7 +63,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// The operations.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<GraphNode>,
     /// The value of the pooled features.
     pub pooled: usize,
     /// The value of the embeddings.
@@ -72,7 +72,7 @@ pub struct Graph {
 
 impl Graph {
     pub(super) fn push(&mut self, op: Op, inputs: &[usize]) -> usize {
-        self.nodes.push(Node { op, inputs: inputs.to_vec() });
+        self.nodes.push(GraphNode { op, inputs: inputs.to_vec() });
         self.nodes.len()
     }
 }

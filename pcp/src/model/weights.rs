@@ -1,11 +1,13 @@
-//! The numbers of a network: parameters that learn, and batch-norm buffers that follow.
+//! The numbers of a network: parameters that are trained, and running statistics of batch norm.
 
 use super::layers::Moments;
 use burn::tensor::{Device, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
+use pcp_core::io::tensors::Array;
 use pcp_core::rng::{Key, Purpose};
+use std::collections::BTreeMap;
 
-/// How a parameter begins.
+/// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default.
@@ -18,7 +20,7 @@ pub enum Init {
     Constant(f32),
 }
 
-/// Name, shape and beginning of an array.
+/// Name, shape and initial values of an array.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub name: String,
@@ -62,10 +64,19 @@ pub struct Named {
     pub values: Vec<f32>,
 }
 
+/// The floats among `arrays` whose names begin with `prefix`, without it.
+pub fn named_arrays(arrays: BTreeMap<String, Array>, prefix: &str) -> Vec<Named> {
+    let named = |(name, array): (String, Array)| match array {
+        Array::F32(shape, values) => Some(Named { name: name.strip_prefix(prefix)?.to_string(), shape, values }),
+        Array::U32(..) => None,
+    };
+    arrays.into_iter().filter_map(named).collect()
+}
+
 /// The numbers of a network. Cheap to clone: parameters are shared until one is changed.
 #[derive(Clone, Debug)]
 pub struct Weights {
-    /// What learns, each flattened.
+    /// What is trained, each flattened.
     pub(super) parameters: Vec<Tensor<1>>,
     /// Running means and variances of batch norm.
     pub(super) buffers: Vec<Vec<f32>>,
@@ -82,8 +93,8 @@ impl Weights {
     pub(super) fn named(&self, parameters: &[Spec], buffers: &[Spec]) -> Vec<Named> {
         let named = |s: &Spec, values| Named { name: s.name.clone(), shape: s.shape.clone(), values };
         let learned = parameters.iter().zip(&self.parameters).map(|(s, t)| named(s, to_vec(t.to_data())));
-        let followed = buffers.iter().zip(&self.buffers).map(|(s, b)| named(s, b.clone()));
-        learned.chain(followed).collect()
+        let statistics = buffers.iter().zip(&self.buffers).map(|(s, b)| named(s, b.clone()));
+        learned.chain(statistics).collect()
     }
 
     pub(super) fn from_named(parameters: &[Spec], buffers: &[Spec], named: &[Named]) -> Result<Self> {
@@ -104,8 +115,8 @@ impl Weights {
         })
     }
 
-    /// Folds the batch statistics of a step into the running ones, view by view (PyTorch's momentum 0.1, unbiased variance).
-    pub fn follow(&mut self, moments: &[Moments]) {
+    /// Updates the running statistics of batch norm with those of a step, view by view (PyTorch's momentum 0.1, unbiased variance).
+    pub fn update_running_stats(&mut self, moments: &[Moments]) {
         const SHARE: f32 = 0.1;
         for m in moments {
             let unbiased = if m.count > 1 { m.count as f32 / (m.count - 1) as f32 } else { 1.0 };
@@ -118,8 +129,8 @@ impl Weights {
         }
     }
 
-    /// Moves the parameters towards those of `other`: `keep` of the old, the rest of the other. Buffers stay.
-    pub fn drift(&mut self, other: &Weights, keep: f64) {
+    /// Exponential moving average: parameters become `keep * self + (1 - keep) * other`. Running statistics stay.
+    pub fn ema_update(&mut self, other: &Weights, keep: f64) {
         let pairs = self.parameters.iter_mut().zip(&other.parameters);
         pairs.for_each(|(p, q)| *p = p.clone() * keep + q.clone() * (1.0 - keep));
     }
@@ -138,7 +149,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// At rest.
+    /// With velocities of zero.
     pub fn new(weights: &Weights) -> Self {
         Optimizer { velocity: weights.parameters.iter().map(|p| p.zeros_like()).collect() }
     }

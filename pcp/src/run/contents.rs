@@ -1,6 +1,7 @@
 //! Reading back the tables and matrices of a run folder.
 
 use super::RunFolder;
+use crate::data::FileRow;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::read_bytes;
 use pcp_core::io::csv;
@@ -9,17 +10,6 @@ use pcp_core::matrix::Matrix;
 use pcp_core::purify::{Grouping, Status};
 use std::path::Path;
 use std::str::FromStr;
-
-/// A row of `files.csv`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileRow {
-    /// The image's lasting number.
-    pub id: u64,
-    /// Its file.
-    pub file: String,
-    /// Its class, where there are any.
-    pub label: Option<String>,
-}
 
 const BROKEN: &str = "restore the file, or run it again";
 

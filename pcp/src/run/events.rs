@@ -4,9 +4,9 @@
 //! buffer with the time, the step and its values. The first record names the version; then comes one event for every epoch.
 
 use super::{EpochRecord, RunFolder};
-use crate::model::proto::Message;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
+use pcp_core::io::proto::Message;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;

@@ -114,7 +114,7 @@ fn embed_seconds(setup: &Setup) -> Result<f64> {
     let weights = setup.initial()?;
     let began = Instant::now();
     let batch = setup.loader.batch(Part::Train, &Draw::first(&rows), &[View::Clean])?;
-    setup.network.embed(&weights, &batch, setup.method.tap());
+    setup.network.features(&weights, &batch, setup.method.tap());
     Ok(began.elapsed().as_secs_f64() / rows.len().max(1) as f64)
 }
 

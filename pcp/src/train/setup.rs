@@ -1,29 +1,24 @@
 //! A run put together: settings, data, network and folder.
 
+use super::State;
 use super::checkpoints;
-pub use super::foreign::named;
-use super::foreign::{self, told};
-use super::{RunProgress, State};
-use crate::config::{self, FeatureKind, Resolved, System, TrainSettings, usual_stored_side};
+use crate::config::{FeatureKind, Resolved, System, TrainSettings};
 use crate::data::Dataset;
-use crate::data::augment::Augmenter;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::evaluate::Probe;
 use crate::evaluate::heatmap::heat;
 use crate::method::{self, At, Method, Plan};
 use crate::model::classifier::Classifier;
-use crate::model::{Network, Tap, Weights};
+use crate::model::{Extractor, ModelCard, Network, Weights, named_arrays};
 use crate::observe::Observer;
 use crate::run::{About, RunFolder, Warning, WarningRecord};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::tensors::{Array, Source, Tensors, read_arrays};
+use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
 use pcp_core::rng::Purpose;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Images whose heat maps a run keeps.
@@ -47,28 +42,6 @@ pub struct Setup {
     pub about: About,
     /// Is told what happens, and can cancel it.
     pub observer: Arc<dyn Observer>,
-}
-
-/// What a model file says of itself: enough to build the network and to feed it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ModelCard {
-    /// The network.
-    pub network: config::Network,
-    /// Side of its images.
-    pub size: usize,
-    /// The clean view's margin.
-    pub margin: f64,
-    /// The short side to which photographs are shrunk first; 0 keeps them as they are.
-    #[serde(default)]
-    pub stored: Option<usize>,
-    /// Channel means.
-    pub mean: [f64; 3],
-    /// Channel standard deviations.
-    pub std: [f64; 3],
-    /// Round it was saved in.
-    pub round: u32,
-    /// Epoch it was saved after.
-    pub epoch: u32,
 }
 
 impl Setup {
@@ -172,16 +145,15 @@ impl Setup {
         if train.init_from.is_empty() {
             return Ok(self.network.init(train.seed));
         }
-        let kept = self.run.file("init.safetensors");
+        let kept = self.run.initial_weights();
         if kept.exists() {
-            return self.network.from_named(&named(Tensors::<ModelCard>::read(&kept)?.arrays, ""));
+            return self.network.from_named(&named_arrays(Tensors::<ModelCard>::read(&kept)?.arrays, ""));
         }
-        let (weights, left) = foreign_beginning(&self.network, train)?;
-        self.run.log(&format!("begins with {}: {}", train.init_from, told(&left)));
-        let arrays =
-            self.network.named(&weights).into_iter().map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
-        Tensors { about: card(&self.plan.config, &self.network, (0, 0)), arrays }.write(&kept)?;
-        Ok(weights)
+        let adopted = self.network.adopt(Path::new(&train.init_from), train.seed)?;
+        self.run.log(&format!("begins with {}: {}", train.init_from, adopted.summary()));
+        let arrays = self.network.arrays(&adopted.weights);
+        Tensors { about: ModelCard::of_run(&self.plan.config, (0, 0)), arrays }.write(&kept)?;
+        Ok(adopted.weights)
     }
 
     /// Tells a warning to the observer and the run folder; `at` is the epoch that it is about, where it is about one.
@@ -207,8 +179,15 @@ impl Setup {
     }
 
     /// Features of all training images.
-    pub(super) fn embed(&self, weights: &Weights, view: View, tap: Tap) -> Result<Matrix> {
-        self.loader.embed(&self.network, weights, Part::Train, view, tap, self.cancel(), &|n| self.observer.advance(n))
+    pub(super) fn embed(&self, weights: &Weights, view: View, kind: FeatureKind) -> Result<Matrix> {
+        self.features(weights, Part::Train, view, kind)
+    }
+
+    /// Features of all images of `part`.
+    fn features(&self, weights: &Weights, part: Part, view: View, kind: FeatureKind) -> Result<Matrix> {
+        let on_images = |n| self.observer.advance(n);
+        let extractor = Extractor { network: &self.network, weights, cancel: self.cancel(), on_images: &on_images };
+        extractor.all(&self.loader, part, view, kind)
     }
 
     /// The classifier by labels, where the system learns by them.
@@ -222,9 +201,7 @@ impl Setup {
         let test = self.plan.dataset.test.as_ref().and_then(|test| test.labels.as_ref());
         let (Some(classifier), Some(truth)) = (self.label_classifier(state), test) else { return Ok(None) };
         self.observer.begin("kNN probe", truth.of.len());
-        let done = |n| self.observer.advance(n);
-        let (view, tap) = (View::Clean, Tap::Pooled);
-        let features = self.loader.embed(&self.network, &state.weights, Part::Test, view, tap, self.cancel(), &done)?;
+        let features = self.features(&state.weights, Part::Test, View::Clean, FeatureKind::Pooled)?;
         Ok(Some(accuracy(&classifier.predict(&features), &truth.of)))
     }
 
@@ -267,9 +244,8 @@ impl Setup {
 
     /// Writes the weights with a card that describes them, and, where the system learns by labels, its classifier.
     pub(super) fn save_model(&self, state: &State, (round, epoch): (u32, u32), path: &Path) -> Result<()> {
-        let about = card(&self.plan.config, &self.network, (round, epoch));
-        let named = self.network.named(&state.weights).into_iter();
-        let mut arrays: BTreeMap<_, _> = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
+        let about = ModelCard::of_run(&self.plan.config, (round, epoch));
+        let mut arrays = self.network.arrays(&state.weights);
         if let Some(c) = self.label_classifier(state) {
             let shape = vec![c.weight.rows, c.weight.dim];
             arrays.insert("head.weight".into(), Array::F32(shape, c.weight.values.clone()));
@@ -277,62 +253,6 @@ impl Setup {
         }
         Tensors { about, arrays }.write(path)
     }
-}
-
-/// What is said in a file of the weights that a run has in some round and epoch.
-pub fn card(config: &Resolved, network: &Network, (round, epoch): At) -> ModelCard {
-    let crate::config::DataSettings { mean, std, margin, stored, .. } = config.data;
-    ModelCard {
-        network: config.network.clone(),
-        size: network.size,
-        margin,
-        stored: Some(stored),
-        mean,
-        std,
-        round,
-        epoch,
-    }
-}
-
-/// The network in the file `path`, with what must be known to feed it: by its own description, by the settings of the run that it
-/// lies in, or else by its arrays.
-fn read_model_file(path: &Path) -> Result<(Network, Weights, ModelCard)> {
-    let (card, arrays) = match Tensors::<ModelCard>::read_any(path)? {
-        Source::Ours(file) => (file.about, named(file.arrays, "")),
-        Source::Theirs(arrays) => {
-            let arrays = named(arrays, "");
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let card = match RunFolder::open(folder) {
-                Ok(run) => {
-                    let (config, _) = run.read_config()?;
-                    card(&config, &Network::new(&config.network, config.data.size)?, (0, 0))
-                }
-                Err(_) => foreign::recognised(&arrays).map_err(|e| e.at(path))?,
-            };
-            (card, arrays)
-        }
-    };
-    let network = Network::new(&card.network, card.size)?;
-    let weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
-    Ok((network, weights, card))
-}
-
-/// The network of a run folder (its last weights, or, when `best`, those of the best probe), or of a safetensors file, and the file that
-/// it was read from.
-pub fn open_model(path: &Path, best: bool) -> Result<(Network, Weights, ModelCard, PathBuf)> {
-    if path.is_dir() {
-        let run = RunFolder::open(path)?;
-        let (config, _) = run.read_config()?;
-        let (network, weights, learned, file) = read_model(&run, &config, best)?;
-        let card = card(&config, &network, learned.unwrap_or_default());
-        return Ok((network, weights, card, run.file(&file)));
-    }
-    if best {
-        let message = format!("--best chooses among the weights of a run folder, and {} is a file", path.display());
-        return Err(Error::usage(message, "leave out --best, or give the run folder"));
-    }
-    let (network, weights, card) = read_model_file(path)?;
-    Ok((network, weights, card, path.to_path_buf()))
 }
 
 /// Bytes of weights, gradients, momentum and `more` copies of the weights, and of a step that is shown so many views. A step
@@ -357,69 +277,4 @@ pub fn check_room(network: &Network, train: &TrainSettings, images: usize, free:
         )),
         _ => Ok(()),
     }
-}
-
-/// The weights that `train.init_from` gives `network`, and the arrays that it does not.
-pub fn foreign_beginning(network: &Network, train: &TrainSettings) -> Result<(Weights, Vec<String>)> {
-    let given = Path::new(&train.init_from);
-    let path = if given.is_dir() { given.join("model.safetensors") } else { given.to_path_buf() };
-    let arrays = named(read_arrays(&path)?, "");
-    foreign::beginning(network, &arrays, train.seed).map_err(|e| e.at(&path))
-}
-
-/// The weights of a run: the last (or, when `best`, those of the best probe), or those of the newest checkpoint of a run that
-/// is not finished. Also returns the round and epoch that they last learned in, where they have, and the file's name.
-pub fn read_model(run: &RunFolder, config: &Resolved, best: bool) -> Result<(Network, Weights, Option<At>, String)> {
-    let network = Network::new(&config.network, config.data.size)?;
-    let name = if best { "model-best.safetensors" } else { "model.safetensors" };
-    let path = run.file(name);
-    if best && !path.exists() {
-        return Err(Error::file(
-            format!("{} is not there yet", path.display()),
-            "leave out --best: only runs with labels have a best probe, and only once they were probed",
-        ));
-    }
-    if path.exists() {
-        let file = Tensors::<ModelCard>::read(&path)?;
-        let weights = network.from_named(&named(file.arrays, "")).map_err(|e| e.at(&path))?;
-        let learned = (config.train.rounds > 0).then_some((file.about.round, file.about.epoch));
-        return Ok((network, weights, learned, name.to_string()));
-    }
-    let Some(newest) = run.checkpoints()?.pop() else {
-        return Err(Error::file(
-            format!("{} has no weights yet", run.path().display()),
-            "train it further with --resume",
-        ));
-    };
-    let file = Tensors::<RunProgress>::read(&newest)?;
-    let weights = network.from_named(&named(file.arrays, "model/")).map_err(|e| e.at(&newest))?;
-    let name = newest.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok((network, weights, file.about.learned(config.train.epochs), name))
-}
-
-/// The clean views that `card` describes, and the short side to which larger photographs are shrunk before.
-pub fn card_views(card: &ModelCard) -> (Augmenter, usize) {
-    let augmenter = Augmenter {
-        size: card.size,
-        margin: card.margin as f32,
-        mean: card.mean.map(|x| x as f32),
-        std: card.std.map(|x| x as f32),
-        recipe: config::Recipe::default(),
-    };
-    (augmenter, card.stored.unwrap_or(usual_stored_side(card.size)))
-}
-
-/// The snapshots of a run, in the order of time: file name and weights.
-pub fn read_snapshots(run: &RunFolder, config: &Resolved) -> Result<Vec<(String, Weights)>> {
-    let network = Network::new(&config.network, config.data.size)?;
-    let entries = std::fs::read_dir(run.file("snapshots")).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries.map(|e| e.path()).collect();
-    paths.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
-    paths.sort();
-    let read = |path: &std::path::PathBuf| {
-        let file = Tensors::<ModelCard>::read(path)?;
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok((name, network.from_named(&named(file.arrays, ""))?))
-    };
-    paths.iter().map(read).collect()
 }

@@ -1,11 +1,11 @@
-//! Pictures that a network is shown, and how much of what it looks at lies inside their boxes.
+//! Heat over image files, and how much of it lies inside their boxes.
 
 use super::{Heat, heat};
-use crate::data::Image;
 use crate::data::augment::Augmenter;
 use crate::data::decode;
 use crate::data::voc::Annotation;
-use crate::model::{Batch, Network, Weights};
+use crate::data::{Batch, Image};
+use crate::model::Model;
 use pcp_core::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -13,9 +13,9 @@ use std::path::Path;
 /// Side of the pictures that are made.
 pub const SHOWN: usize = 224;
 
-/// What one state of the network looks at.
+/// How much of the heat of one network lies inside boxes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct HeatInBoxes {
     /// File of the weights.
     pub weights: String,
     /// Mean share of the heat inside the boxes, where there are boxes.
@@ -26,17 +26,16 @@ pub struct Seen {
     pub images_with_boxes: usize,
 }
 
-/// Shows `pictures` to one state of the network, its name and weights; `each` gets every picture with its heat.
-pub fn look(
-    network: &Network,
-    (name, weights): (&str, &Weights),
+/// Heat of `pictures` by `model`; `each` is called with every picture and its heat. `augmenter` has the clean view.
+pub fn heat_in_boxes(
+    model: &Model,
     pictures: &[Picture],
     augmenter: &Augmenter,
     each: &mut dyn FnMut(&Picture, &Heat) -> Result<()>,
-) -> Result<Seen> {
+) -> Result<HeatInBoxes> {
     let mut shares = Vec::new();
     for picture in pictures {
-        let heat = picture.heat(network, weights, augmenter);
+        let heat = picture.heat(model, augmenter);
         each(picture, &heat)?;
         shares.extend(picture.boxes(augmenter).map(|boxes| heat.upsampled(SHOWN).inside(&boxes)));
     }
@@ -44,7 +43,7 @@ pub fn look(
         (!shares.is_empty()).then(|| shares.iter().map(of).sum::<f64>() / shares.len() as f64)
     };
     let (inside, area) = (mean(|s| s.0), mean(|s| s.1));
-    Ok(Seen { weights: name.into(), inside, area, images_with_boxes: shares.len() })
+    Ok(HeatInBoxes { weights: model.file_name(), inside, area, images_with_boxes: shares.len() })
 }
 
 /// An image file with its boxes.
@@ -86,10 +85,10 @@ impl Picture {
     }
 
     /// The heat over its clean view.
-    pub fn heat(&self, network: &Network, weights: &Weights, augmenter: &Augmenter) -> Heat {
+    pub fn heat(&self, model: &Model, augmenter: &Augmenter) -> Heat {
         let mut pixels = vec![0.0; augmenter.size * augmenter.size * 3];
         augmenter.clean_view(&self.image, &mut pixels);
-        heat(network, weights, &Batch { rows: 1, pixels }).remove(0)
+        heat(&model.network, &model.weights, &Batch { rows: 1, pixels }).remove(0)
     }
 
     /// The boxes in shares of the clean view's square; `None` where none reaches into it.

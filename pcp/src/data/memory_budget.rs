@@ -1,23 +1,23 @@
-//! How much memory decoded images may take.
+//! How much memory decoded images may take, and how much is free.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::config::Cache;
 
-/// What is taken for free memory where the system does not tell.
+/// Assumed free memory where the system does not report it.
 const UNKNOWN: u64 = 4 << 30;
 
-/// Room for decoded images.
-pub(super) struct Room {
-    /// Bytes; `None` for as many as there are.
+/// Bytes that decoded images may take. Images are held all or none: once one does not fit, none is held.
+pub(super) struct MemoryBudget {
+    /// The limit in bytes; `None` for no limit.
     most: Option<u64>,
     taken: AtomicU64,
     full: AtomicBool,
 }
 
-impl Room {
-    /// Room as `cache` asks for it: all, none, or half of the memory that is free.
+impl MemoryBudget {
+    /// The budget that `cache` asks for: no limit, nothing, or half of the memory that is free.
     pub fn new(cache: Cache) -> Self {
         Self::of(match cache {
             Cache::Memory => None,
@@ -26,22 +26,22 @@ impl Room {
         })
     }
 
-    /// Room for so many bytes.
+    /// A budget of `most` bytes; `None` for no limit.
     pub fn of(most: Option<u64>) -> Self {
-        Room { most, taken: AtomicU64::new(0), full: AtomicBool::new(most == Some(0)) }
+        MemoryBudget { most, taken: AtomicU64::new(0), full: AtomicBool::new(most == Some(0)) }
     }
 
-    /// Whether everything will be held, whatever comes.
+    /// Whether there is no limit.
     pub fn unlimited(&self) -> bool {
         self.most.is_none()
     }
 
-    /// Whether everything so far could be held.
+    /// Whether everything so far fitted.
     pub fn holds_all(&self) -> bool {
         !self.full.load(Ordering::Relaxed)
     }
 
-    /// Takes room for `bytes`, if there is any left.
+    /// Takes `bytes` of the budget; false where they do not fit.
     pub fn take(&self, bytes: usize) -> bool {
         let Some(most) = self.most else { return true };
         let fits = self.holds_all() && self.taken.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 <= most;
@@ -97,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_taken_until_it_is_full() {
-        let room = Room::of(Some(10));
-        assert!(room.take(4) && room.take(6) && room.holds_all());
-        assert!(!room.take(1) && !room.holds_all());
-        assert!(!room.take(0), "once full, always full: images are held all or none");
-        let all = Room::new(Cache::Memory);
+    fn a_budget_is_taken_until_it_is_full() {
+        let budget = MemoryBudget::of(Some(10));
+        assert!(budget.take(4) && budget.take(6) && budget.holds_all());
+        assert!(!budget.take(1) && !budget.holds_all());
+        assert!(!budget.take(0), "once full, always full: images are held all or none");
+        let all = MemoryBudget::new(Cache::Memory);
         assert!(all.take(usize::MAX) && all.take(usize::MAX) && all.holds_all() && all.unlimited());
-        let none = Room::new(Cache::None);
+        let none = MemoryBudget::new(Cache::None);
         assert!(!none.holds_all() && !none.take(0) && !none.unlimited());
     }
 

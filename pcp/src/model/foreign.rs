@@ -1,29 +1,18 @@
-//! Weights from elsewhere, in torchvision's names: as the beginning of a run, or as a model of their own.
+//! Weights of other tools, in torchvision's names: recognised as a network, or as the initial weights of a run.
 
-use super::setup::ModelCard;
+use super::open::CIFAR;
+use super::{ModelCard, Named, Network, Weights, named_arrays};
 use crate::config::{self, Arch, Head, Stem};
-use crate::model::{Named, Network, Weights};
+use crate::run::RunFolder;
 use pcp_core::error::{Error, Result, listed};
-use pcp_core::io::tensors::Array;
-use std::collections::BTreeMap;
+use pcp_core::io::tensors::read_arrays;
+use std::path::Path;
 
 /// ImageNet's channel means and deviations, which torchvision's weights are made for.
 const IMAGENET: ([f64; 3], [f64; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-/// CIFAR's.
-const CIFAR: ([f64; 3], [f64; 3]) = ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]);
-
-/// The floats among `arrays` whose names begin with `prefix`, without it.
-pub fn named(arrays: BTreeMap<String, Array>, prefix: &str) -> Vec<Named> {
-    let named = |(name, array): (String, Array)| match array {
-        Array::F32(shape, values) => Some(Named { name: name.strip_prefix(prefix)?.to_string(), shape, values }),
-        Array::U32(..) => None,
-    };
-    arrays.into_iter().filter_map(named).collect()
-}
-
-/// What network `arrays` are of, by their names and shapes, and how images are made ready for it by custom: ImageNet's way for
-/// the large stems, CIFAR's for the small.
-pub fn recognised(arrays: &[Named]) -> Result<ModelCard> {
+/// The network that `arrays` belong to, by their names and shapes. Images are normalised as is usual: with ImageNet's means for
+/// large stems, CIFAR's for small ones.
+pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     let shape = |name: &str| arrays.iter().find(|a| a.name == name).map(|a| a.shape.as_slice());
     let unknown = |why: String| {
         Error::file(
@@ -62,17 +51,43 @@ pub fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     Ok(ModelCard { network, size, margin, stored: None, mean, std, round: 0, epoch: 0 })
 }
 
-/// The weights with which a run of `network` begins: `arrays`, where they fit. The layers that make the embedding may be of
-/// another shape, or missing: they begin as `seed` has it, and are named.
-pub fn beginning(network: &Network, arrays: &[Named], seed: u64) -> Result<(Weights, Vec<String>)> {
+/// Initial weights of a network that were taken from a file.
+#[derive(Clone, Debug)]
+pub struct Adopted {
+    /// The weights.
+    pub weights: Weights,
+    /// The arrays that the file has not, or not of this shape; only those of the head may be among them.
+    pub fresh: Vec<String>,
+}
+
+impl Adopted {
+    /// What was taken, in words.
+    pub fn summary(&self) -> String {
+        match self.fresh.is_empty() {
+            true => "all of it".into(),
+            false => format!("all but {}, which begin anew", listed(&self.fresh)),
+        }
+    }
+}
+
+impl Network {
+    /// Initial weights from a safetensors file or from the last weights of a run folder. The head, whose shape depends on the
+    /// task, may have another shape or be missing: then it begins as `seed` has it.
+    pub fn adopt(&self, path: &Path, seed: u64) -> Result<Adopted> {
+        let file = if path.is_dir() { RunFolder::last_weights_in(path) } else { path.to_path_buf() };
+        adopted(self, &named_arrays(read_arrays(&file)?, ""), seed).map_err(|e| e.at(&file))
+    }
+}
+
+fn adopted(network: &Network, arrays: &[Named], seed: u64) -> Result<Adopted> {
     let mut own = network.named(&network.init(seed));
     let heads: Vec<String> = network.head_names();
-    let mut left = Vec::new();
+    let mut fresh = Vec::new();
     for array in &mut own {
         let found = arrays.iter().find(|a| a.name == array.name);
         match found {
             Some(found) if found.shape == array.shape => array.values.clone_from(&found.values),
-            _ if heads.contains(&array.name) => left.push(array.name.clone()),
+            _ if heads.contains(&array.name) => fresh.push(array.name.clone()),
             Some(found) => {
                 return Err(Error::usage(
                     format!("{} has the shape {:?} there, and {:?} here", array.name, found.shape, array.shape),
@@ -90,12 +105,7 @@ pub fn beginning(network: &Network, arrays: &[Named], seed: u64) -> Result<(Weig
     if !own.iter().all(|array| array.values.iter().all(|v| v.is_finite())) {
         return Err(Error::file("some of these weights are not numbers", "use another file"));
     }
-    Ok((network.from_named(&own)?, left))
-}
-
-/// What was left as it was, in words.
-pub fn told(left: &[String]) -> String {
-    if left.is_empty() { "all of it".into() } else { format!("all but {}, which begin anew", listed(left)) }
+    Ok(Adopted { weights: network.from_named(&own)?, fresh })
 }
 
 #[cfg(test)]
@@ -122,8 +132,8 @@ mod tests {
             let card = recognised(&named).unwrap();
             assert_eq!((card.network, card.size), (settings, size));
             // Its own weights are taken whole.
-            let (weights, left) = beginning(&net, &named, 9).unwrap();
-            assert_eq!((net.named(&weights), left), (named, vec![]));
+            let found = adopted(&net, &named, 9).unwrap();
+            assert_eq!((net.named(&found.weights), found.summary().as_str()), (named, "all of it"));
         }
     }
 
@@ -133,24 +143,24 @@ mod tests {
         let net = network(&settings, 32);
         let other = network(&config::Network { embedding: 1000, ..settings.clone() }, 32);
         let theirs = other.named(&other.init(1));
-        let (weights, left) = beginning(&net, &theirs, 5).unwrap();
-        assert_eq!(left, ["fc.weight", "fc.bias"]);
-        assert!(told(&left).contains("fc.weight"));
-        let (mine, begun) = (net.named(&weights), net.named(&net.init(5)));
+        let found = adopted(&net, &theirs, 5).unwrap();
+        assert_eq!(found.fresh, ["fc.weight", "fc.bias"]);
+        assert!(found.summary().contains("fc.weight"));
+        let (mine, begun) = (net.named(&found.weights), net.named(&net.init(5)));
         let of = |named: &[Named], name: &str| named.iter().find(|a| a.name == name).unwrap().values.clone();
         assert_eq!(of(&mine, "conv1.weight"), of(&theirs, "conv1.weight"));
         assert_eq!(of(&mine, "fc.weight"), of(&begun, "fc.weight"));
         // Without any head, too.
         let bare: Vec<Named> = theirs.iter().filter(|a| !a.name.starts_with("fc")).cloned().collect();
-        assert_eq!(beginning(&net, &bare, 5).unwrap().1.len(), 2);
+        assert_eq!(adopted(&net, &bare, 5).unwrap().fresh.len(), 2);
         let large = network(&config::Network { stem: Stem::Large, ..settings.clone() }, 80);
-        let refused = beginning(&net, &large.named(&large.init(0)), 0).unwrap_err();
+        let refused = adopted(&net, &large.named(&large.init(0)), 0).unwrap_err();
         assert!(refused.message.contains("conv1.weight") && refused.hint.contains("network.stem"), "{refused:?}");
         let part: Vec<Named> = theirs.iter().filter(|a| a.name != "layer2.0.bn1.bias").cloned().collect();
-        assert!(beginning(&net, &part, 0).unwrap_err().message.contains("layer2.0.bn1.bias is missing"));
+        assert!(adopted(&net, &part, 0).unwrap_err().message.contains("layer2.0.bn1.bias is missing"));
         let mut broken = theirs.clone();
         broken[0].values[0] = f32::NAN;
-        assert!(beginning(&net, &broken, 0).unwrap_err().message.contains("not numbers"));
+        assert!(adopted(&net, &broken, 0).unwrap_err().message.contains("not numbers"));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! of images at once. Arrays keep torchvision's names.
 
 use super::Model;
-use crate::model::proto::Message;
-use crate::model::{Node, Op};
+use super::graph::{GraphNode, Op};
 use pcp_core::error::Result;
 use pcp_core::io::atomic::write_bytes;
+use pcp_core::io::proto::Message;
 use std::path::Path;
 
 const OPSET: i64 = 17;
@@ -92,7 +92,7 @@ enum Attribute {
 }
 
 /// The ONNX operations that make one of ours.
-fn operations(node: &Node, inputs: &[String], output: &str) -> Vec<Message> {
+fn operations(node: &GraphNode, inputs: &[String], output: &str) -> Vec<Message> {
     let pair = |v: usize| Attribute::Ints(vec![v as i64; 2]);
     let around = |v: usize| Attribute::Ints(vec![v as i64; 4]);
     let x = inputs[0].as_str();
@@ -170,7 +170,7 @@ fn described(name: &str, shape: &[usize]) -> Message {
 mod tests {
     use super::*;
     use crate::config::{Config, Network as Settings};
-    use crate::train::setup::ModelCard;
+    use crate::model::ModelCard;
 
     /// Fields of a message: number and content; whole numbers as their bytes.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
@@ -215,12 +215,10 @@ mod tests {
         {
             let arch = toml::Value::from(arch).try_into().unwrap();
             let settings = Settings { arch, width: 4, ..Config::default().network };
-            let network = crate::model::Network::new(&settings, side).unwrap();
-            let weights = network.init(0);
             let (mean, std) = ([0.5; 3], [0.25; 3]);
             let card =
                 ModelCard { network: settings, size: side, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 };
-            let model = Model { network, weights, card };
+            let model = Model::untrained(card, 0).unwrap();
             let whole = fields(&model.onnx(preprocess));
             let graph = fields(&whole.iter().find(|(n, _)| *n == 7).unwrap().1);
             let names = |number: u64| -> Vec<String> {

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::config::Config;
+use crate::model::Optimizer;
+use crate::model::graph::{Graph, GraphNode, Op};
 use pcp_core::rng::Purpose;
 
 fn network(arch: Arch, width: usize, size: usize) -> Network {
@@ -51,18 +53,19 @@ fn every_network_gives_unit_vectors_and_finite_gradients() {
     ] {
         let net = network(arch, width, size);
         let mut weights = net.init(3);
-        let of = |tap| net.embed(&weights, &batch(2, size, 1), tap);
-        let (unit, raw, pooled) = (of(Tap::Unit), of(Tap::Raw), of(Tap::Pooled));
+        let of = |tap| net.features(&weights, &batch(2, size, 1), tap);
+        let (unit, raw, pooled) = (of(FeatureKind::Embedding), of(FeatureKind::RawEmbedding), of(FeatureKind::Pooled));
         assert_eq!((unit.rows, unit.dim, raw.dim, pooled.dim), (2, 128, 128, net.pooled));
         let scaled = raw.normalised();
         assert!(unit.values.iter().zip(&scaled.values).all(|(u, r)| (u - r).abs() < 1e-6));
         let length: f32 = unit.row(1).iter().map(|x| x * x).sum();
         assert!((length - 1.0).abs() < 1e-5, "{arch:?}: {length}");
-        let step =
-            net.step(&weights, batch(4, size, 2), 2, dropout(&[0, 1]), Tap::Unit, |v| ((), vec![1.0; v.values.len()]));
+        let step = net.step(&weights, batch(4, size, 2), 2, dropout(&[0, 1]), FeatureKind::Embedding, |v| {
+            ((), vec![1.0; v.values.len()])
+        });
         assert_eq!(step.gradients.len(), weights.parameters.len());
         assert!(step.gradients.iter().all(|g| weights::to_vec(g.to_data()).iter().all(|x| x.is_finite())));
-        weights.follow(&step.moments);
+        weights.update_running_stats(&step.moments);
         let sgd = kernels::Sgd { lr: 0.01, momentum: 0.9, decay: 5e-4, nesterov: false };
         Optimizer::new(&weights).step(&mut weights, step.gradients, sgd);
         assert!(weights.is_finite());
@@ -85,7 +88,7 @@ fn gradients_match_finite_differences() {
     let direction: Vec<f32> = batch(1, 16, 9).pixels[..512].to_vec();
     let loss = |weights: &Weights| {
         let direction = direction.clone();
-        let step = net.step(weights, batch(4, 16, 4), 2, dropout(&[0, 1]), Tap::Unit, |v| {
+        let step = net.step(weights, batch(4, 16, 4), 2, dropout(&[0, 1]), FeatureKind::Embedding, |v| {
             let value: f64 = v.values.iter().zip(&direction).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             (value, direction)
         });
@@ -120,15 +123,16 @@ fn batch_norm_follows_each_view_in_turn() {
     let two = batch(6, 16, 4);
     let half = two.pixels.len() / 2;
     let (one, other) = (two.pixels[..half].to_vec(), two.pixels[half..].to_vec());
-    let together = net.step(&weights, two, 2, dropout(&[0, 1, 2]), Tap::Unit, |v| ((), vec![0.0; v.values.len()]));
+    let together =
+        net.step(&weights, two, 2, dropout(&[0, 1, 2]), FeatureKind::Embedding, |v| ((), vec![0.0; v.values.len()]));
     let mut expected = weights.clone();
     for pixels in [one, other] {
-        let step = net.step(&weights, Batch { rows: 3, pixels }, 1, dropout(&[0, 1, 2]), Tap::Unit, |v| {
+        let step = net.step(&weights, Batch { rows: 3, pixels }, 1, dropout(&[0, 1, 2]), FeatureKind::Embedding, |v| {
             ((), vec![0.0; v.values.len()])
         });
-        expected.follow(&step.moments);
+        expected.update_running_stats(&step.moments);
     }
-    weights.follow(&together.moments);
+    weights.update_running_stats(&together.moments);
     for (a, b) in weights.buffers.iter().zip(&expected.buffers) {
         for (x, y) in a.iter().zip(b) {
             assert!((x - y).abs() < 1e-4 * y.abs().max(1.0), "{x} is not {y}");
@@ -142,8 +146,10 @@ fn dropout_masks_follow_the_image_not_its_place() {
     let weights = net.init(2);
     let embed = |ids: &[u64], pixels: Vec<f32>| {
         let rows = ids.len();
-        net.step(&weights, Batch { rows, pixels }, 1, dropout(ids), Tap::Unit, |v| ((), vec![0.0; v.values.len()]))
-            .features
+        net.step(&weights, Batch { rows, pixels }, 1, dropout(ids), FeatureKind::Embedding, |v| {
+            ((), vec![0.0; v.values.len()])
+        })
+        .features
     };
     let b = batch(1, 80, 3).pixels;
     // The same picture three times: batch norm sees no difference, so the masks alone tell the rows apart.
@@ -170,7 +176,7 @@ fn follow(graph: &Graph, named: &[Named], side: usize, pixels: &[f32]) -> Vec<(u
     let array = |name: &str| named.iter().find(|n| n.name == name).unwrap();
     let image = (0..3 * side * side).map(|i| f64::from(pixels[(i % (side * side)) * 3 + i / (side * side)])).collect();
     let mut values: Vec<(usize, usize, Vec<f64>)> = vec![(3, side, image)];
-    for Node { op, inputs } in &graph.nodes {
+    for GraphNode { op, inputs } in &graph.nodes {
         let (c, s, x) = &values[inputs[0]];
         let at = |c: usize, y: isize, i: isize, none: f64| {
             let inside = (0..*s as isize).contains(&y) && (0..*s as isize).contains(&i);
@@ -268,8 +274,8 @@ fn the_graph_says_what_the_network_does() {
         let batch = batch(1, size, 3);
         let graph = net.graph();
         let values = follow(&graph, &named, size, &batch.pixels);
-        for (tap, at) in [(Tap::Pooled, graph.pooled), (Tap::Unit, graph.embedding)] {
-            let (found, truth) = (net.embed(&weights, &batch, tap), &values[at].2);
+        for (tap, at) in [(FeatureKind::Pooled, graph.pooled), (FeatureKind::Embedding, graph.embedding)] {
+            let (found, truth) = (net.features(&weights, &batch, tap), &values[at].2);
             assert_eq!(found.dim, truth.len());
             let largest = truth.iter().fold(1e-3f64, |m, v| m.max(v.abs()));
             let wrong = found.values.iter().zip(truth).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);

@@ -1,0 +1,123 @@
+//! Any images to embed: files, opened when it is their turn, or a data set in memory.
+
+use super::folder::Found;
+use super::{BadFile, Batch, CleanView, Dataset, Prefetch, Split, decode};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Images per batch; fixed, so that results do not depend on anything else.
+pub(super) const BATCH: usize = 128;
+
+/// Images to embed.
+#[derive(Clone)]
+pub enum Pictures {
+    /// Files, which are opened when it is their turn.
+    Files(Arc<Vec<Found>>),
+    /// A data set in memory: training images, then test images.
+    Loaded(Arc<Dataset>),
+}
+
+/// An image of a list: a row of `files.csv`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRow {
+    /// Its place among all images, those that cannot be read included; it never changes.
+    pub id: u64,
+    /// Its file.
+    pub file: String,
+    /// Its class, where there is one.
+    pub label: Option<String>,
+}
+
+/// Views of some pictures, and those that could not be read.
+#[derive(Clone, Debug, Default)]
+pub struct PictureBatch {
+    /// The picture of every row of the batch.
+    pub rows: Vec<FileRow>,
+    /// Pictures that could not be read.
+    pub bad: Vec<BadFile>,
+    /// The views.
+    pub batch: Batch,
+}
+
+impl Pictures {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Pictures::Files(files) => files.len(),
+            Pictures::Loaded(data) => data.train.images.len() + data.test.as_ref().map_or(0, |t| t.images.len()),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Batches of clean views, in order, made ahead by a thread of their own. Pictures that cannot be read are left out and
+    /// named.
+    pub fn stream(&self, view: CleanView) -> Prefetch<PictureBatch> {
+        let pictures = self.clone();
+        Prefetch::new((0..self.len()).step_by(BATCH), move |first| Ok(pictures.batch(first, &view)))
+    }
+
+    /// The batch that begins with picture `first`.
+    fn batch(&self, first: usize, view: &CleanView) -> PictureBatch {
+        let floats = view.floats();
+        let mut pixels = vec![0.0f32; BATCH.min(self.len() - first) * floats];
+        let outcomes: Vec<std::result::Result<(), String>> =
+            (pixels.par_chunks_mut(floats).enumerate()).map(|(i, out)| self.write_view(first + i, view, out)).collect();
+        let mut made = PictureBatch::default();
+        for (i, outcome) in outcomes.into_iter().enumerate() {
+            let row = self.row(first + i);
+            match outcome {
+                Ok(()) => {
+                    pixels.copy_within(i * floats..(i + 1) * floats, made.rows.len() * floats);
+                    made.rows.push(row);
+                }
+                Err(reason) => made.bad.push(BadFile { id: row.id, name: row.file, reason }),
+            }
+        }
+        pixels.truncate(made.rows.len() * floats);
+        made.batch = Batch { rows: made.rows.len(), pixels };
+        made
+    }
+
+    fn row(&self, at: usize) -> FileRow {
+        match self {
+            Pictures::Files(files) => {
+                FileRow { id: at as u64, file: files[at].name.clone(), label: files[at].label.clone() }
+            }
+            Pictures::Loaded(data) => {
+                let (split, row) = split(data, at);
+                let label = split.labels.as_ref().map(|l| l.classes[l.of[row] as usize].clone());
+                FileRow { id: split.images.ids()[row], file: split.images.names()[row].clone(), label }
+            }
+        }
+    }
+
+    /// Writes the view of picture `at` to `out`; the error is the reason why it cannot be read.
+    fn write_view(&self, at: usize, view: &CleanView, out: &mut [f32]) -> std::result::Result<(), String> {
+        match self {
+            Pictures::Files(files) => view.write(decode::file(&files[at].path)?, out),
+            Pictures::Loaded(data) => {
+                let (split, row) = split(data, at);
+                let image = split.images.sample(row).map_err(|e| e.message)?.image;
+                // `shrink` keeps images that are small enough: these need not be copied.
+                if view.stored > 0 && image.width.min(image.height) > view.stored {
+                    view.write(image.into_owned(), out);
+                } else {
+                    view.augmenter.clean_view(&image, out);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn split(data: &Dataset, at: usize) -> (&Split, usize) {
+    let first = data.train.images.len();
+    match &data.test {
+        Some(test) if at >= first => (test, at - first),
+        _ => (&data.train, at),
+    }
+}

@@ -1,0 +1,48 @@
+//! The description inside a model file: enough to build the network and to feed it.
+
+use crate::config::{self, DataSettings, Recipe, Resolved, usual_stored_side};
+use crate::data::CleanView;
+use crate::data::augment::Augmenter;
+use serde::{Deserialize, Serialize};
+
+/// The description inside a model file: the network, how images are prepared for it, and when it was saved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelCard {
+    /// The network.
+    pub network: config::Network,
+    /// Side of its images.
+    pub size: usize,
+    /// The clean view's margin.
+    pub margin: f64,
+    /// The short side to which photographs are shrunk first; 0 keeps them as they are.
+    #[serde(default)]
+    pub stored: Option<usize>,
+    /// Channel means.
+    pub mean: [f64; 3],
+    /// Channel standard deviations.
+    pub std: [f64; 3],
+    /// Round it was saved in.
+    pub round: u32,
+    /// Epoch it was saved after.
+    pub epoch: u32,
+}
+
+impl ModelCard {
+    /// The card of the weights that a run with the settings `config` has in some round and epoch.
+    pub fn of_run(config: &Resolved, (round, epoch): (u32, u32)) -> ModelCard {
+        let DataSettings { size, margin, stored, mean, std, .. } = config.data;
+        ModelCard { network: config.network.clone(), size, margin, stored: Some(stored), mean, std, round, epoch }
+    }
+
+    /// How images are prepared for the network.
+    pub fn clean_view(&self) -> CleanView {
+        let augmenter = Augmenter {
+            size: self.size,
+            margin: self.margin as f32,
+            mean: self.mean.map(|x| x as f32),
+            std: self.std.map(|x| x as f32),
+            recipe: Recipe::default(),
+        };
+        CleanView { augmenter, stored: self.stored.unwrap_or(usual_stored_side(self.size)) }
+    }
+}

@@ -1,0 +1,85 @@
+//! Features of any images: they are read, embedded and dropped batch by batch, however many there are.
+
+use super::{Extractor, Model};
+use crate::config::FeatureKind;
+use crate::data::{BadFile, FileRow, Image, Pictures};
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Result};
+use pcp_core::matrix::Matrix;
+
+/// The images that were embedded, and those that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Embedded {
+    /// The image of every row, in order.
+    pub rows: Vec<FileRow>,
+    /// Images that could not be read.
+    pub bad: Vec<BadFile>,
+}
+
+impl Model {
+    /// The features called `name`: `embedding`, `pooled`, or a layer (`layer1` to `layer4`, `conv1` to `conv5`).
+    pub fn feature_kind(&self, name: &str) -> Result<FeatureKind> {
+        self.network.feature_kind(name)
+    }
+
+    /// Embeddings of images in memory, as unit vectors, one row per image.
+    pub fn embed(&self, images: impl IntoIterator<Item = Image>) -> Matrix {
+        self.features(images, FeatureKind::Embedding)
+    }
+
+    /// Features of images in memory, one row per image.
+    pub fn features(&self, images: impl IntoIterator<Item = Image>, kind: FeatureKind) -> Matrix {
+        self.network.features(&self.weights, &self.card.clean_view().batch(images), kind)
+    }
+
+    /// Calls `take` with the rows and features of every batch of `pictures`, in order, and `on_images` with the number of
+    /// pictures of every batch. Not to be called from rayon's thread pool.
+    pub fn for_each_batch(
+        &self,
+        pictures: &Pictures,
+        kind: FeatureKind,
+        cancel: &Cancel,
+        on_images: &dyn Fn(usize),
+        take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
+    ) -> Result<Embedded> {
+        let extractor = Extractor { network: &self.network, weights: &self.weights, cancel, on_images };
+        let mut all = Embedded::default();
+        for made in pictures.stream(self.card.clean_view()) {
+            let made = made?;
+            let images = made.rows.len() + made.bad.len();
+            if made.batch.rows > 0 {
+                let features = extractor.batch(made.batch, &[kind])?;
+                features.first().map_or(Ok(()), |features| take(&made.rows, features))?;
+            }
+            cancel.check()?;
+            all.rows.extend(made.rows);
+            all.bad.extend(made.bad);
+            on_images(images);
+        }
+        match (all.rows.is_empty(), all.bad.first()) {
+            (true, Some(bad)) => Err(Error::data(
+                format!("none of the images can be read; {}: {}", bad.name, bad.reason),
+                "JPEG, PNG, WebP, BMP, GIF and TIFF can be read: convert the files, or get them again",
+            )),
+            _ => Ok(all),
+        }
+    }
+
+    /// Features of all `pictures` in one matrix.
+    pub fn features_of(
+        &self,
+        pictures: &Pictures,
+        kind: FeatureKind,
+        cancel: &Cancel,
+        on_images: &dyn Fn(usize),
+    ) -> Result<(Matrix, Embedded)> {
+        let mut features = Matrix::default();
+        let found = self.for_each_batch(pictures, kind, cancel, on_images, &mut |_, made| {
+            features.rows += made.rows;
+            features.dim = made.dim;
+            features.values.extend_from_slice(&made.values);
+            Ok(())
+        })?;
+        Ok((features, found))
+    }
+}

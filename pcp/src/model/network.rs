@@ -1,0 +1,282 @@
+//! Networks without their weights: images in, features out.
+
+use super::layers::{self, Builder, Pass, linear, rectified};
+use super::weights::{self, Named, Spec, Weights};
+use super::{alexnet, resnet};
+use crate::config::{self, Arch, FeatureKind, Head};
+use crate::data::Batch;
+use burn::tensor::{Device, Tensor, TensorData};
+use pcp_core::error::{Error, Result};
+use pcp_core::io::tensors::Array;
+use pcp_core::matrix::Matrix;
+use pcp_core::rng::Key;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// Images that go through the network together in inference.
+const BLOCK: usize = 32;
+
+/// A network, described but without weights.
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub(super) body: Body,
+    /// One layer, or two with a ReLU between them.
+    pub(super) head: Vec<layers::Linear>,
+    pub(super) parameters: Vec<Spec>,
+    buffers: Vec<Spec>,
+    /// Side of the images it takes.
+    pub size: usize,
+    /// Length of an embedding, D.
+    pub embedding: usize,
+    /// Length of the vector before the last layer.
+    pub pooled: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    ResNet(resnet::ResNet),
+    AlexNet(alexnet::AlexNet),
+}
+
+/// Maps of a layer, `[rows][height][width][channels]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Maps {
+    /// Images.
+    pub rows: usize,
+    /// Height of a map.
+    pub height: usize,
+    /// Width of a map.
+    pub width: usize,
+    /// Channels.
+    pub channels: usize,
+    /// The values.
+    pub values: Vec<f32>,
+}
+
+/// Key of the dropout masks: the ids of one view's images, and the run's round and epoch.
+#[derive(Clone, Debug)]
+pub struct DropoutKey {
+    /// Purpose, seed, round and epoch.
+    pub key: Key,
+    /// Ids of the images of one view; the views follow one another.
+    pub ids: Vec<u64>,
+}
+
+/// The result of one training pass.
+pub struct Step<L> {
+    /// The report of the loss.
+    pub loss: L,
+    /// The features that the loss was computed on, of all views.
+    pub features: Matrix,
+    /// Gradient of every parameter, in order.
+    pub gradients: Vec<Tensor<1>>,
+    /// Batch-norm statistics of every layer and view, to be folded into the running ones.
+    pub moments: Vec<layers::Moments>,
+}
+
+impl Network {
+    /// Builds the network that `config` describes for images of `size` x `size`.
+    pub fn new(config: &config::Network, size: usize) -> Result<Network> {
+        let mut build = Builder::default();
+        let (body, pooled) = match config.arch {
+            Arch::Resnet18 => {
+                let (net, pooled) =
+                    resnet::ResNet::new(&mut build, config.width, resnet::large_stem(config.stem, size));
+                (Body::ResNet(net), pooled)
+            }
+            Arch::Alexnet | Arch::Alexnet224 => {
+                let form = if config.arch == Arch::Alexnet { &alexnet::SMALL } else { &alexnet::LARGE };
+                let (net, pooled) = alexnet::AlexNet::new(&mut build, form, config.width, size).ok_or_else(|| {
+                    Error::usage(
+                        format!("images of {size} px are too small for {:?}", config.arch),
+                        format!("give --size {} (or at least {})", form.usual_size, form.least_size),
+                    )
+                })?;
+                (Body::AlexNet(net), pooled)
+            }
+        };
+        let (name, init) = match body {
+            Body::ResNet(_) => ("fc", weights::Init::Uniform),
+            Body::AlexNet(_) => ("classifier.6", alexnet::head_init(config.arch)),
+        };
+        let head = match config.head {
+            Head::Linear => vec![build.linear(name, pooled, config.embedding, init)],
+            Head::Mlp => vec![
+                build.linear(&format!("{name}.0"), pooled, pooled, init),
+                build.linear(&format!("{name}.2"), pooled, config.embedding, init),
+            ],
+        };
+        let Builder { parameters, buffers } = build;
+        Ok(Network { body, head, parameters, buffers, size, embedding: config.embedding, pooled })
+    }
+
+    /// How many numbers the network learns.
+    pub fn parameter_count(&self) -> usize {
+        self.parameters.iter().map(Spec::len).sum()
+    }
+
+    /// Numbers that the convolutions of one image give, all layers together.
+    pub fn map_floats(&self) -> usize {
+        match &self.body {
+            Body::ResNet(net) => net.map_floats(self.size),
+            Body::AlexNet(net) => net.map_floats(self.size),
+        }
+    }
+
+    /// Names of the arrays that make the embedding of the pooled features.
+    pub fn head_names(&self) -> Vec<String> {
+        let names = |layer: &layers::Linear| [layer.weight, layer.bias].map(|i| self.parameters[i].name.clone());
+        self.head.iter().flat_map(names).collect()
+    }
+
+    /// Initial weights, a function of the seed alone.
+    pub fn init(&self, seed: u64) -> Weights {
+        Weights::init(&self.parameters, &self.buffers, seed)
+    }
+
+    /// The weights as arrays by name, as files hold them.
+    pub fn arrays(&self, weights: &Weights) -> BTreeMap<String, Array> {
+        self.named(weights).into_iter().map(|n| (n.name, Array::F32(n.shape, n.values))).collect()
+    }
+
+    /// The weights as named arrays: parameters first, then batch-norm buffers.
+    pub fn named(&self, weights: &Weights) -> Vec<Named> {
+        weights.named(&self.parameters, &self.buffers)
+    }
+
+    /// The reverse of [`named`](Self::named); every array must be there with its shape. Others are passed over.
+    pub fn from_named(&self, named: &[Named]) -> Result<Weights> {
+        Weights::from_named(&self.parameters, &self.buffers, named)
+    }
+
+    fn tensor(&self, batch: Batch) -> Tensor<4> {
+        let data = TensorData::new(batch.pixels, [batch.rows, self.size, self.size, 3]);
+        Tensor::from_data(data, &Device::flex())
+    }
+
+    /// Pooled features of a batch; `seen` is called with every layer's place and map.
+    fn forward_body(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
+        match &self.body {
+            Body::ResNet(net) => net.forward(pass, x, seen),
+            Body::AlexNet(net) => net.forward(pass, x, seen),
+        }
+    }
+
+    /// Features of a batch, all but maps.
+    fn forward(&self, pass: &Pass, x: Tensor<4>, kind: FeatureKind) -> Tensor<2> {
+        assert!(!matches!(kind, FeatureKind::Map(_)), "training and inference of maps go through `maps`");
+        let mut v = self.forward_body(pass, x, &mut |_, _| ());
+        if kind == FeatureKind::Pooled {
+            return v;
+        }
+        for (i, layer) in self.head.iter().enumerate() {
+            let x = if i == 0 { v } else { rectified(v) };
+            v = linear(pass, layer, x); // [b, d]
+        }
+        if kind == FeatureKind::RawEmbedding {
+            return v;
+        }
+        let length = (v.clone() * v.clone()).sum_dim(1).sqrt().clamp_min(1e-12);
+        v / length
+    }
+
+    /// Names of the layers whose maps can be taken, the last nearest to the embedding.
+    pub fn layers(&self) -> Vec<String> {
+        let (name, count) = match &self.body {
+            Body::ResNet(_) => ("layer", 4),
+            Body::AlexNet(_) => ("conv", 5),
+        };
+        (1..=count).map(|i| format!("{name}{i}")).collect()
+    }
+
+    /// Inference: the maps of the layers at these places of [`layers`](Self::layers).
+    pub fn maps(&self, weights: &Weights, batch: &Batch, places: &[usize]) -> Vec<Maps> {
+        let blocks = self.by_block(batch, |block| {
+            let mut found = vec![Maps::default(); places.len()];
+            self.forward_body(&Pass::inference(weights), self.tensor(block), &mut |place, map| {
+                for (i, _) in places.iter().enumerate().filter(|(_, p)| **p == place) {
+                    let [rows, height, width, channels] = map.dims();
+                    found[i] = Maps { rows, height, width, channels, values: weights::to_vec(map.to_data()) };
+                }
+            });
+            found
+        });
+        let mut all = vec![Maps::default(); places.len()];
+        for block in blocks {
+            for (all, part) in all.iter_mut().zip(block) {
+                let values = [std::mem::take(&mut all.values), part.values].concat();
+                *all = Maps { rows: all.rows + part.rows, values, ..part };
+            }
+        }
+        all
+    }
+
+    /// Inference of anything but maps: batch norm uses its running statistics.
+    pub(super) fn vectors(&self, weights: &Weights, batch: &Batch, kind: FeatureKind) -> Matrix {
+        let blocks = self.by_block(batch, |block| {
+            to_features(self.forward(&Pass::inference(weights), self.tensor(block), kind)).values
+        });
+        Matrix { rows: batch.rows, dim: self.dim(kind), values: blocks.concat() }
+    }
+
+    /// Length of the features, all but those of maps.
+    pub(crate) fn dim(&self, kind: FeatureKind) -> usize {
+        if kind == FeatureKind::Pooled { self.pooled } else { self.embedding }
+    }
+
+    /// Images go through the network in blocks, each with all its maps in one core's cache; the result of a block does not
+    /// depend on the others.
+    fn by_block<T: Send>(&self, batch: &Batch, infer: impl Fn(Batch) -> T + Sync) -> Vec<T> {
+        let image = self.size * self.size * 3;
+        let block = |pixels: &[f32]| infer(Batch { rows: pixels.len() / image, pixels: pixels.to_vec() });
+        batch.pixels.par_chunks((BLOCK * image).max(1)).map(block).collect()
+    }
+
+    /// Unit vectors by batch statistics, as in training, but without a gradient: each of `groups` equal parts of the batch
+    /// has its own. Also returns the statistics.
+    pub fn encode(
+        &self,
+        weights: &Weights,
+        batch: Batch,
+        groups: usize,
+        dropout: DropoutKey,
+    ) -> (Matrix, Vec<layers::Moments>) {
+        let pass = Pass::training(weights, groups, dropout);
+        let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), FeatureKind::Embedding);
+        (to_features(v.inner()), pass.into_moments())
+    }
+
+    /// Training: forward of all `views` at once, with batch-norm statistics per view; then `loss` turns the features
+    /// into its report and its gradient by them, which flows back to the weights.
+    ///
+    /// # Panics
+    /// For maps: only what follows them can be trained.
+    pub fn step<L>(
+        &self,
+        weights: &Weights,
+        batch: Batch,
+        views: usize,
+        dropout: DropoutKey,
+        kind: FeatureKind,
+        loss: impl FnOnce(&Matrix) -> (L, Vec<f32>),
+    ) -> Step<L> {
+        let pass = Pass::training(weights, views, dropout);
+        let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), kind);
+        let features = to_features(v.clone().inner());
+        let (loss, gradient) = loss(&features);
+        // The loss is linear in v around here: its gradient as a constant, times v, has the same derivative.
+        let gradient = TensorData::new(gradient, [features.rows, features.dim]);
+        let gradient = Tensor::<2>::from_inner(Tensor::from_data(gradient, &Device::flex()));
+        let mut found = (v * gradient).sum().backward();
+        let gradients = pass.gradients(&mut found);
+        Step { loss, features, gradients, moments: pass.into_moments() }
+    }
+}
+
+pub(super) fn to_features(t: Tensor<2>) -> Matrix {
+    let [rows, dim] = t.dims();
+    Matrix { rows, dim, values: weights::to_vec(t.into_data()) }
+}
+
+#[cfg(test)]
+mod tests;

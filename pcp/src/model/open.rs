@@ -1,0 +1,184 @@
+//! Opening a trained network, wherever it comes from: a run folder, one of its files, or a file of another tool.
+
+use super::foreign::recognised;
+use super::{Model, ModelCard, Named, Network, named_arrays};
+use crate::config;
+use crate::run::RunFolder;
+use pcp_core::error::{Error, Result};
+use pcp_core::io::tensors::{Source, Tensors};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which weights of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhichWeights {
+    /// The last: those of the finished run, or of the newest checkpoint of one that is not finished.
+    #[default]
+    Last,
+    /// Those with the best probe.
+    Best,
+    /// Random ones, as the run's seed gives them.
+    Untrained,
+}
+
+impl WhichWeights {
+    /// The best, or the last.
+    pub fn best(best: bool) -> WhichWeights {
+        if best { WhichWeights::Best } else { WhichWeights::Last }
+    }
+}
+
+/// The place of a checkpoint in its run, as its description gives it.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct CheckpointPlace {
+    round: u32,
+    epoch: u32,
+    batch: usize,
+}
+
+impl CheckpointPlace {
+    /// The round and epoch that the weights were last trained in; `None` for untrained weights.
+    fn trained(&self, epochs: u32) -> Option<(u32, u32)> {
+        match (self.batch, self.epoch, self.round) {
+            (0, 0, 0) => None,
+            (0, 0, 1..) => Some((self.round - 1, epochs.saturating_sub(1))),
+            (0, 1.., _) => Some((self.round, self.epoch - 1)),
+            _ => Some((self.round, self.epoch)),
+        }
+    }
+}
+
+impl Model {
+    /// The network of a run folder (its last weights) or of a safetensors file.
+    ///
+    /// A file is known by its own description, by the settings of the run folder that it lies in, or by the names and shapes
+    /// of its arrays, which are torchvision's.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model> {
+        Model::open_weights(path, WhichWeights::Last)
+    }
+
+    /// The same with other weights than the last; these only a run folder has.
+    pub fn open_weights(path: impl AsRef<Path>, which: WhichWeights) -> Result<Model> {
+        let path = path.as_ref();
+        match which {
+            _ if path.is_dir() => Model::of_run(&RunFolder::open(path)?, which),
+            WhichWeights::Last => Model::of_file(path),
+            WhichWeights::Best => Err(Error::usage(
+                format!("--best chooses among the weights of a run folder, and {} is a file", path.display()),
+                "leave out --best, or give the run folder",
+            )),
+            WhichWeights::Untrained => Err(Error::usage(
+                format!("the untrained network is that of a run folder, and {} is a file", path.display()),
+                "give the run folder",
+            )),
+        }
+    }
+
+    /// The network of a run.
+    pub fn of_run(run: &RunFolder, which: WhichWeights) -> Result<Model> {
+        let (config, _) = run.read_config()?;
+        let mut card = ModelCard::of_run(&config, (0, 0));
+        let network = Network::new(&card.network, card.size)?;
+        if which == WhichWeights::Untrained {
+            return Model::untrained(card, config.train.seed);
+        }
+        let (file, trained, arrays) = match weights_file(run, which)? {
+            WeightsFile::Model(file) => {
+                let Tensors { about: ModelCard { round, epoch, .. }, arrays } = Tensors::read(&file)?;
+                let trained = (config.train.rounds > 0).then_some((round, epoch));
+                (file, trained, named_arrays(arrays, ""))
+            }
+            WeightsFile::Checkpoint(file) => {
+                let Tensors { about, arrays } = Tensors::<CheckpointPlace>::read(&file)?;
+                (file, about.trained(config.train.epochs), named_arrays(arrays, CHECKPOINT_PREFIX))
+            }
+        };
+        (card.round, card.epoch) = trained.unwrap_or_default();
+        let weights = network.from_named(&arrays).map_err(|e| e.at(&file))?;
+        Ok(Model { network: Arc::new(network), weights, card, file: Some(file), trained })
+    }
+
+    /// The snapshots of a run, oldest first.
+    pub fn snapshots_of(run: &RunFolder) -> Result<Vec<Model>> {
+        run.snapshots().iter().map(|file| Model::of_file(file)).collect()
+    }
+
+    /// The network that `card` describes, with random weights of `seed`.
+    pub fn untrained(card: ModelCard, seed: u64) -> Result<Model> {
+        let network = Network::new(&card.network, card.size)?;
+        Ok(Model { weights: network.init(seed), network: Arc::new(network), card, file: None, trained: None })
+    }
+
+    /// The network of a safetensors file.
+    fn of_file(path: &Path) -> Result<Model> {
+        let (card, arrays, ours) = match Tensors::<ModelCard>::read_any(path)? {
+            Source::Ours(file) => (file.about, named_arrays(file.arrays, ""), true),
+            Source::Theirs(arrays) => {
+                let arrays = named_arrays(arrays, "");
+                (card_of(path, &arrays)?, arrays, false)
+            }
+        };
+        let network = Network::new(&card.network, card.size)?;
+        let weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
+        let trained = ours.then_some((card.round, card.epoch));
+        Ok(Model { network: Arc::new(network), weights, card, file: Some(path.to_path_buf()), trained })
+    }
+}
+
+/// The card of a file without a description: by the settings of the run folder that it lies in, or by its arrays.
+fn card_of(path: &Path, arrays: &[Named]) -> Result<ModelCard> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match RunFolder::open(folder) {
+        Ok(run) => Ok(ModelCard::of_run(&run.read_config()?.0, (0, 0))),
+        Err(_) => recognised(arrays).map_err(|e| e.at(path)),
+    }
+}
+
+/// The names of the weights in a checkpoint begin with this.
+pub const CHECKPOINT_PREFIX: &str = "model/";
+
+/// A file with the weights of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WeightsFile {
+    /// Weights and their description.
+    Model(PathBuf),
+    /// A checkpoint: the weights are among other arrays, with [`CHECKPOINT_PREFIX`].
+    Checkpoint(PathBuf),
+}
+
+/// The file with the weights of a run, of a network or of a detector.
+pub fn weights_file(run: &RunFolder, which: WhichWeights) -> Result<WeightsFile> {
+    if which == WhichWeights::Best {
+        let file = run.best_weights();
+        return match file.exists() {
+            true => Ok(WeightsFile::Model(file)),
+            false => Err(Error::file(
+                format!("{} is not there yet", file.display()),
+                "leave out --best: only runs with labels have a best probe, and only once they were probed",
+            )),
+        };
+    }
+    let file = run.last_weights();
+    if file.exists() {
+        return Ok(WeightsFile::Model(file));
+    }
+    match run.checkpoints()?.pop() {
+        Some(newest) => Ok(WeightsFile::Checkpoint(newest)),
+        None => {
+            Err(Error::file(format!("{} has no weights yet", run.path().display()), "train it further with --resume"))
+        }
+    }
+}
+
+/// Channel means and deviations of CIFAR-10, for networks that were trained on none.
+pub(super) const CIFAR: ([f64; 3], [f64; 3]) = ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]);
+
+/// The card of a network for images of CIFAR's size, not trained yet.
+pub fn untrained_card(network: config::Network) -> ModelCard {
+    let (mean, std) = CIFAR;
+    ModelCard { network, size: 32, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 }
+}
+
+#[cfg(test)]
+mod tests;
