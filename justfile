@@ -22,15 +22,27 @@ tensorboard:
 
 # Kill runs of several systems 200 times; they must end with the same bits
 kill-campaign:
-    cargo test --release --test campaign -- --ignored --nocapture
+    cargo test --release -p pcp-cli --test program campaign -- --ignored --nocapture
 
 # Feed 100,000 mutated inputs to every parser
 fuzz inputs="100000":
-    PCP_FUZZ_INPUTS={{inputs}} cargo test --release --test fuzz -- --nocapture
+    PCP_FUZZ_INPUTS={{inputs}} cargo test --release -p pcp --test fuzz -- --nocapture
 
 # Run all tests
 test:
-    cargo test --release --workspace
+    cargo test --release
+
+# Run the unit tests with debug assertions and overflow checks
+test-checked:
+    cargo test --release --config .ci/checked.toml -p pcp-kernels -p pcp-core -p pcp --lib
+
+# Print the checksums of all files that must keep their bits
+golden:
+    tests/golden/make
+
+# What would be uploaded to crates.io, without uploading it
+package:
+    cargo package --workspace
 
 # Format the code
 fmt:
@@ -38,4 +50,4 @@ fmt:
 
 # Look for mistakes
 lint:
-    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --release --workspace --all-targets -- -D warnings

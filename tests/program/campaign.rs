@@ -1,5 +1,5 @@
-//! A kill campaign: `cargo test --release --test campaign -- --ignored --nocapture`. It takes a while, and writes its result to
-//! `results/kill-campaign.json`.
+//! A kill campaign: `cargo test --release -p pcp-cli --test program campaign -- --ignored --nocapture`. It takes a while, and
+//! writes its result to `results/kill-campaign.json`.
 
 use crate::common::*;
 use serde_json::json;
@@ -77,7 +77,7 @@ fn two_hundred_kills_change_no_bit() {
     let lost: u64 = runs.iter().filter_map(|run| run["lost_epochs"].as_u64()).sum();
     let same = runs.iter().all(|run| run["same_bits"] == true);
     let report = json!({
-        "command": "cargo test --release --test campaign -- --ignored --nocapture",
+        "command": "cargo test --release -p pcp-cli --test program campaign -- --ignored --nocapture",
         "version": env!("CARGO_PKG_VERSION"),
         "kills": all,
         "same_bits": same,

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The program, as a user would call it.
@@ -76,11 +77,47 @@ pub fn words(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
-/// What the small run ends with when nothing happens to it; it is made in `dir`.
-pub fn reference(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let out = dir.join("whole");
-    succeed(&words(&small(&out, &["--quiet", "--no-report"])));
-    bits(&out)
+/// A finished run, held in memory: what it printed and all its files.
+pub struct Finished {
+    pub stdout: String,
+    pub stderr: String,
+    files: Vec<(String, Vec<u8>)>,
+    /// What must be equal in every run of the same settings.
+    pub bits: Vec<(String, Vec<u8>)>,
+}
+
+impl Finished {
+    /// Trains the small run with flags in `more` in place of its own.
+    pub fn train(more: &[&str]) -> Finished {
+        let (_dir, out) = place("run");
+        let output = run(&words(&small(&out, more)));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{stderr}");
+        let mut names = Vec::new();
+        collect(&out, &out, &mut names);
+        // In the order in which they were written, so that a copy keeps it.
+        names.sort_by_key(|name| (std::fs::metadata(out.join(name)).unwrap().modified().unwrap(), name.clone()));
+        let files = names.into_iter().map(|name| (name.clone(), std::fs::read(out.join(name)).unwrap())).collect();
+        Finished { stdout, stderr, files, bits: bits(&out) }
+    }
+
+    /// Writes its files into a temporary folder, and returns that folder and the run's in it.
+    pub fn copy(&self) -> (tempfile::TempDir, PathBuf) {
+        let (dir, out) = place("run");
+        for (name, bytes) in &self.files {
+            let path = out.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        (dir, out)
+    }
+}
+
+/// The small run when nothing happens to it, trained once for all tests that need it.
+pub fn reference() -> &'static Finished {
+    static REFERENCE: OnceLock<Finished> = OnceLock::new();
+    REFERENCE.get_or_init(|| Finished::train(&[]))
 }
 
 /// Everything of a finished run that must be equal when its bits are: all files but the log, times and commands.

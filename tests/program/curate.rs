@@ -393,8 +393,7 @@ fn anybodys_embeddings_are_purified() {
 
 #[test]
 fn cifar_like_data_sets_have_no_files_to_copy() {
-    let (dir, run) = place("run");
-    succeed(&words(&small(&run, &["--quiet", "--epochs", "4", "--rounds", "1", "--no-report"])));
+    let (dir, run) = reference().copy();
     let out = dir.path().join("sorted");
     let args = ["cluster", run.to_str().unwrap(), "--k", "4", "--out", out.to_str().unwrap()];
     let said = fail(2, &[&args[..], &["--folders", "link"]].concat());

@@ -16,8 +16,7 @@ fn train(data: &str, out: &Path, more: &[&str]) {
 
 #[test]
 fn a_labelled_run() {
-    let (dir, out) = place("run");
-    succeed(&words(&small(&out, &["--quiet"])));
+    let (dir, out) = reference().copy();
     let path = out.to_str().unwrap();
 
     let shown = succeed(&["eval", "clusters", path]);

@@ -10,7 +10,8 @@ use std::path::Path;
 fn expected() -> Option<&'static str> {
     match kernels::level() {
         kernels::Level::Avx512 => Some(include_str!("../golden/avx512.txt")),
-        _ => None,
+        kernels::Level::Avx2 => Some(include_str!("../golden/avx2.txt")),
+        kernels::Level::Portable => None,
     }
 }
 

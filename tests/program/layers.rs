@@ -1,9 +1,10 @@
-//! The layout of the house: who may use whom, that every file says what it is, and that none grows too long.
+//! The layout of the source: which module may use which, that every file says what it is, that none grows too long, and that no two types of a
+//! crate share a name. Which crate may use which is not checked here: Cargo does not let a crate use one that it does not depend on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Rooms of the crates from the ground up: a room may use those of its own level and before it. Which crate may use which, the crate graph says.
+/// Modules of a crate from the ground up: a module may use those of its own level and of the levels before it.
 const CORE: &[&[&str]] = &[
     &["error", "rng", "cancel", "matmul", "dots", "matrix"],
     &["io", "testing"],
@@ -21,7 +22,7 @@ const PCP: &[&[&str]] = &[
     &["report"],
     &["jobs"],
 ];
-/// Rooms that touch tensors; nobody else loads Burn.
+/// The modules of `pcp` that may use Burn. (`core` and `cli` do not depend on it.)
 const WITH_TENSORS: &[&str] = &["model"];
 const LONGEST: usize = 500;
 
@@ -46,29 +47,38 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn rooms_use_only_those_below() {
+fn modules_use_only_those_below() {
     in_order("core/src", CORE);
     in_order("pcp/src", PCP);
 }
 
+#[test]
+fn only_models_use_burn() {
+    for (file, text) in sources("pcp/src") {
+        let module = file.split(['/', '.']).next().unwrap();
+        assert!(!text.contains("burn::") || WITH_TENSORS.contains(&module), "{file} uses Burn");
+    }
+}
+
 fn in_order(folder: &str, order: &[&[&str]]) {
-    let level: BTreeMap<&str, usize> =
-        order.iter().enumerate().flat_map(|(level, rooms)| rooms.iter().map(move |room| (*room, level))).collect();
+    let level: BTreeMap<&str, usize> = order
+        .iter()
+        .enumerate()
+        .flat_map(|(level, modules)| modules.iter().map(move |module| (*module, level)))
+        .collect();
     for (file, text) in sources(folder) {
-        let room = file.split(['/', '.']).next().unwrap().to_string();
-        if room == "lib" || room == "main" {
+        let module = file.split(['/', '.']).next().unwrap();
+        if module == "lib" {
             continue;
         }
-        let own = *level.get(room.as_str()).unwrap_or_else(|| panic!("{file} is in no room: add it to the order"));
+        let own =
+            *level.get(module).unwrap_or_else(|| panic!("{folder}/{file} has no level: add {module} to the order"));
         let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
-        assert!(!text.contains("crate::{"), "{file}: name one room per `use crate::`, so that this test sees it");
+        assert!(!text.contains("crate::{"), "{file}: name one module per `use crate::`, so that this test sees it");
         for used in code.flat_map(|l| l.split("crate::").skip(1)) {
             let used = used.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap();
             let Some(other) = level.get(used) else { continue };
             assert!(*other <= own, "{file} uses crate::{used}, which is above it");
-        }
-        if text.contains("burn::") {
-            assert!(WITH_TENSORS.contains(&room.as_str()), "{file} loads Burn");
         }
     }
 }
@@ -82,4 +92,43 @@ fn every_file_says_what_it_is_and_none_is_too_long() {
             assert!(lines <= LONGEST, "{folder}/{file} has {lines} lines");
         }
     }
+}
+
+/// The names of the types that `text` defines.
+fn types(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let mut words =
+            line.split_whitespace().skip_while(|w| w.starts_with("pub") || w.ends_with(')') || *w == "unsafe");
+        let kind = words.next()?;
+        let name = words.next().filter(|_| matches!(kind, "struct" | "enum" | "trait" | "union"))?;
+        name.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
+    })
+}
+
+#[test]
+fn no_two_types_of_a_crate_share_a_name() {
+    let allowed: BTreeSet<(&str, &str)> = include_str!("names.txt")
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty())
+        .map(|l| {
+            l.split_once(": ").unwrap_or_else(|| panic!("names.txt: no reason in {l:?}")).0.split_once(' ').unwrap()
+        })
+        .collect();
+    let mut faults = Vec::new();
+    for name in ["kernels", "core", "pcp", "cli"] {
+        let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (file, text) in sources(&format!("{name}/src")).iter().filter(|(file, _)| !file.ends_with("tests.rs")) {
+            types(text).for_each(|t| places.entry(t.to_string()).or_default().push(file.clone()));
+        }
+        places.retain(|_, files| files.len() > 1);
+        for (found, files) in &places {
+            if !allowed.contains(&(name, found.as_str())) {
+                faults.push(format!("{name}: {found} is defined in {}: rename all but one", files.join(", ")));
+            }
+        }
+        for (_, gone) in allowed.iter().filter(|(of, found)| *of == name && !places.contains_key(*found)) {
+            faults.push(format!("{name}: {gone} is defined at most once: take it out of tests/program/names.txt"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

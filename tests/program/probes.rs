@@ -1,14 +1,7 @@
 //! Probes that train, and heat maps, as a user would run them.
 
 use crate::common::*;
-use std::path::{Path, PathBuf};
-
-/// A small run with snapshots, and its folder.
-fn trained(more: &[&str]) -> (tempfile::TempDir, PathBuf) {
-    let (dir, out) = place("run");
-    succeed(&words(&small(&out, &[&["--epochs", "3", "--rounds", "1", "--quiet"], more].concat())));
-    (dir, out)
-}
+use std::path::Path;
 
 fn json(args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&succeed(args)).unwrap()
@@ -20,7 +13,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn a_linear_probe_measures_every_layer_and_keeps_its_report() {
-    let (_dir, run) = trained(&[]);
+    let (_dir, run) = reference().copy();
     let fast = ["eval", "linear", text(&run), "--layer", "all", "--fast", "--epochs", "20", "--json"];
     let report = json(&fast);
     let layers: Vec<&str> = report["layers"].as_array().unwrap().iter().map(|l| l["layer"].as_str().unwrap()).collect();
@@ -58,7 +51,7 @@ fn alexnet_has_layers_of_its_own_and_a_set_without_tests_is_split() {
 
 #[test]
 fn fine_tuning_uses_its_share_of_the_labels() {
-    let (_dir, run) = trained(&[]);
+    let (_dir, run) = reference().copy();
     let args = ["eval", "finetune", text(&run), "--labels", "50%", "--epochs", "3", "--batch", "16", "--json"];
     let report = json(&args);
     assert!((25..=40).contains(&report["result"]["labelled"].as_u64().unwrap()), "{report}");
@@ -87,7 +80,7 @@ fn probes_need_labels() {
 
 #[test]
 fn heat_is_drawn_for_every_snapshot_and_measured_in_boxes() {
-    let (dir, run) = trained(&[]);
+    let (dir, run) = reference().copy();
     let voc = dir.path().join("voc");
     std::fs::create_dir_all(voc.join("Annotations")).unwrap();
     let (one, two) = (dir.path().join("one.png"), dir.path().join("two.png"));
@@ -105,7 +98,7 @@ fn heat_is_drawn_for_every_snapshot_and_measured_in_boxes() {
         assert!((state["area"].as_f64().unwrap() - 0.5).abs() < 0.01, "half of the picture: {state}");
         assert!((0.0..=1.0).contains(&state["inside"].as_f64().unwrap()));
     }
-    assert!(run.join("eval/heat/one-model.png").exists() && run.join("eval/heat/two-r0-e002.png").exists());
+    assert!(run.join("eval/heat/one-model.png").exists() && run.join("eval/heat/two-r0-e005.png").exists());
     let picture = image::open(run.join("eval/heat/one-model.png")).unwrap();
     assert_eq!((picture.width(), picture.height()), (224, 224));
 

@@ -39,8 +39,8 @@ fn report(args: &[&str]) -> String {
 
 #[test]
 fn training_ends_with_a_report() {
-    let (_dir, out) = place("run");
-    let said = succeed(&words(&small(&out, &[])));
+    let said = &reference().stdout;
+    let (_dir, out) = reference().copy();
     assert!(said.contains("report.html in a browser"), "{said}");
     let page = out.join("report.html");
     assert!(fs::metadata(&page).unwrap().len() < 600_000);
