@@ -8,6 +8,7 @@ mod detect;
 mod embed;
 mod eval;
 mod export;
+mod flags;
 mod input;
 mod paper;
 mod progress;
@@ -72,24 +73,24 @@ enum Verb {
     #[command(subcommand)]
     Detect(detect::Verb),
     /// Write a page about runs: what was learned, which images do not belong
-    Report(report::Args),
+    Report(report::ReportArgs),
     /// Embed images with a trained network
-    Embed(embed::Args),
+    Embed(embed::EmbedArgs),
     /// Cluster any embeddings: tables, a page, a folder per cluster
-    Cluster(cluster::Args),
+    Cluster(cluster::ClusterArgs),
     /// Purify clusters of any embeddings: what does not belong, which labels are probably wrong
-    Purify(Box<purify::Args>),
+    Purify(Box<purify::PurifyArgs>),
     /// Say which of a run's purified clusters new images belong to
-    Assign(search::Assign),
+    Assign(search::AssignArgs),
     /// Find the images of a run that are most like one
-    Neighbours(search::Neighbours),
+    Neighbours(search::NeighboursArgs),
     /// Find groups of near duplicates
-    Duplicates(search::Duplicates),
+    Duplicates(search::DuplicatesArgs),
     /// Write a network for PyTorch, onnxruntime and others
-    Export(export::Args),
+    Export(export::ExportArgs),
     /// Look at data sets, download them, or make the paper's
     #[command(subcommand)]
-    Data(data::Verb),
+    Data(data::DataVerb),
     /// Run the paper's tables, cell by cell
     Reproduce(Box<reproduce::Args>),
     /// Measure this machine
@@ -123,8 +124,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {}", one_line(&e.message));
-            eprintln!("hint: {}", one_line(&e.hint));
+            eprintln!("error: {}", one_line(&flags::flags(&e.message)));
+            eprintln!("hint: {}", one_line(&flags::flags(&e.hint)));
             ExitCode::from(e.exit_code())
         }
     }

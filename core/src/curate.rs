@@ -14,10 +14,10 @@ use crate::error::Result;
 use crate::kmeans::{Clusters, KMeans, kmeans};
 use crate::matrix::Matrix;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What counts as near.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
     /// The angle: rows are scaled to unit length, and so are the centroids of k-means.
