@@ -87,7 +87,7 @@ pub fn assign(options: &AssignOptions, observer: &Arc<dyn Observer>) -> Result<A
     let centres = Centres::new(&run.features, &run.grouping);
     if centres.is_empty() {
         let message = format!("no cluster of {} has purified members", options.run.display());
-        return Err(Error::data(message, "train with fewer `clusters`, or cluster its embeddings with pcp cluster"));
+        return Err(Error::data(message, "train with fewer `clusters`, or cluster its embeddings instead"));
     }
     let tau = run.folder.read_config()?.0.objective.tau;
     let pictures = listed(&options.images, options.data_dir.as_deref(), observer)?;
