@@ -1,29 +1,33 @@
 //! `pcp data`.
 
-use super::progress::{bar, byte_bar};
-use super::table;
+use super::{progress, table};
 use clap::{Args, Subcommand};
-use pcp::data::derive::{self, Derived};
-use pcp::data::fetch::{Archive, Outcome, Patience};
-use pcp::data::{self, Load, Source};
-use pcp::detect::shapes;
+use pcp::data::derive::Derived;
+#[cfg(feature = "fetch")]
+use pcp::data::fetch::Archive;
+use pcp::data::{self, Source};
+use pcp::jobs::{DataCheckOptions, DataShapesOptions, DeriveOptions, data_check, data_cub200, data_in100, data_shapes};
+#[cfg(feature = "fetch")]
+use pcp::jobs::{DataFetchOptions, data_fetch};
 use pcp_core::cancel::Cancel;
-use pcp_core::error::{Error, Result};
+use pcp_core::error::Result;
+#[cfg(feature = "fetch")]
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 #[derive(Subcommand)]
-pub enum Verb {
+pub enum DataVerb {
     /// Say what is there, how many, and what is broken
-    Check(Check),
+    Check(CheckArgs),
     /// Download CIFAR-10 or CIFAR-100
-    Fetch(Fetch),
+    #[cfg(feature = "fetch")]
+    Fetch(FetchArgs),
     /// Make the paper's ImageNet-100 out of ImageNet, by links
-    In100(In100),
+    In100(In100Args),
     /// Make training and test folders out of CUB-200-2011, by links
-    Cub200(Cub200),
+    Cub200(Cub200Args),
     /// Make up a small detection set in VOC's layout: discs, squares and triangles on noise
-    Shapes(Shapes),
+    Shapes(ShapesArgs),
 }
 
 #[derive(Args)]
@@ -32,7 +36,7 @@ Examples:
   pcp data check PHOTOS/
   pcp data check cifar10 --data-dir DATA
   pcp data check bundled --json")]
-pub struct Check {
+pub struct CheckArgs {
     /// A folder of images or of idx files, cifar10, cifar100 or bundled
     data: String,
     /// Where the CIFAR files are
@@ -46,6 +50,7 @@ pub struct Check {
     json: bool,
 }
 
+#[cfg(feature = "fetch")]
 #[derive(Args)]
 #[command(after_help = "\
 What was begun is continued. The archive is verified before anything is unpacked. Without a network, put the archive
@@ -54,7 +59,7 @@ What was begun is continued. The archive is verified before anything is unpacked
 Examples:
   pcp data fetch cifar10 --data-dir DATA
   pcp data fetch cifar100 --data-dir DATA --from http://mirror.example.org/cifar-100-binary.tar.gz")]
-pub struct Fetch {
+pub struct FetchArgs {
     /// cifar10 or cifar100
     data: String,
     /// The folder to put it in
@@ -75,11 +80,11 @@ The images stay where they are: the new folder holds a link for every class.
 Examples:
   pcp data in100 IMAGENET/ --out DATA/in100
   pcp train DATA/in100 --preset in100")]
-pub struct In100 {
+pub struct In100Args {
     /// The folder of ImageNet (ILSVRC2012), with train/<wnid>/ and val/<wnid>/
     imagenet: PathBuf,
     #[command(flatten)]
-    made: Made,
+    made: MadeArgs,
 }
 
 #[derive(Args)]
@@ -89,11 +94,11 @@ The images stay where they are: the new folder holds a link for every image, by 
 Examples:
   pcp data cub200 CUB_200_2011/ --out DATA/cub200
   pcp train DATA/cub200 --preset cub200")]
-pub struct Cub200 {
+pub struct Cub200Args {
     /// The folder CUB_200_2011 of the release, with images.txt, train_test_split.txt and images/
     cub: PathBuf,
     #[command(flatten)]
-    made: Made,
+    made: MadeArgs,
 }
 
 #[derive(Args)]
@@ -102,7 +107,7 @@ Examples:
   pcp data shapes --out DATA/shapes
   pcp detect train random --width 8 --voc DATA/shapes --classes disc,square,triangle --short-side 96 --rois 32 --proposals 100 \\
       --test-proposals 50 --epochs 40 --batch 4 --lr 0.02 --out runs/shapes      half a minute, mAP above 90")]
-pub struct Shapes {
+pub struct ShapesArgs {
     /// The folder to make; it must be new or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -121,7 +126,7 @@ pub struct Shapes {
 }
 
 #[derive(Args)]
-struct Made {
+struct MadeArgs {
     /// The folder to make; it must be new or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -130,33 +135,32 @@ struct Made {
     json: bool,
 }
 
-pub fn run(verb: Verb, stop: &Cancel) -> Result<()> {
+pub fn run(verb: DataVerb, stop: &Cancel) -> Result<()> {
     match verb {
-        Verb::Check(args) => check(args, stop),
-        Verb::Fetch(args) => fetch(args, stop),
-        Verb::Shapes(args) => {
-            let Shapes { out, train, test, side, seed } = args;
-            shapes::write(&out, &shapes::Request { train, test, side, seed }, stop)?;
-            let classes = shapes::classes().join(",");
+        DataVerb::Check(args) => check(args, stop),
+        #[cfg(feature = "fetch")]
+        DataVerb::Fetch(args) => fetch(args, stop),
+        DataVerb::Shapes(ShapesArgs { out, train, test, side, seed }) => {
+            let options = DataShapesOptions { out, train, test, side, seed };
+            let made = data_shapes(&options, &progress::job(false, stop))?;
             super::print(&format!(
-                "  made {} with {train} images to learn from and {test} to test on; --classes {classes}",
-                out.display()
+                "  made {} with {} images to learn from and {} to test on; --classes {}",
+                made.out.display(),
+                made.train,
+                made.test,
+                made.classes.join(",")
             ))
         }
-        Verb::In100(In100 { imagenet, made }) => made.show(&derive::in100(&imagenet, &made.out, stop)?),
-        Verb::Cub200(Cub200 { cub, made }) => {
-            let bar = bar("linking", made.json);
-            let derived = derive::cub200(&cub, &made.out, stop, &|done, total| {
-                bar.set_length(total as u64);
-                bar.set_position(done as u64);
-            });
-            bar.finish_and_clear();
-            made.show(&derived?)
+        DataVerb::In100(In100Args { imagenet, made }) => {
+            made.show(&data_in100(&DeriveOptions::new(imagenet, &made.out), &progress::job(made.json, stop))?)
+        }
+        DataVerb::Cub200(Cub200Args { cub, made }) => {
+            made.show(&data_cub200(&DeriveOptions::new(cub, &made.out), &progress::job(made.json, stop))?)
         }
     }
 }
 
-impl Made {
+impl MadeArgs {
     fn show(&self, derived: &Derived) -> Result<()> {
         if self.json {
             return super::print_json(derived);
@@ -171,38 +175,20 @@ impl Made {
     }
 }
 
-fn fetch(args: Fetch, stop: &Cancel) -> Result<()> {
-    let archive = Archive::named(&args.data)?;
-    let archive = Archive { url: args.from.unwrap_or(archive.url), ..archive };
-    let (title, folder) = (archive.title, args.data_dir.join(archive.folder));
-    let outcome = bring(archive, &args.data_dir, args.json, stop)?;
-    let done = match outcome {
-        Outcome::AlreadyThere => "already there",
-        Outcome::Unpacked => "unpacked",
-        Outcome::Fetched => "fetched",
-    };
+#[cfg(feature = "fetch")]
+fn fetch(args: FetchArgs, stop: &Cancel) -> Result<()> {
+    let options = DataFetchOptions { data: args.data, data_dir: args.data_dir, from: args.from };
+    let brought = data_fetch(&options, &progress::job(args.json, stop))?;
     if args.json {
-        return super::print_json(&serde_json::json!({ "data": args.data, "folder": folder, "done": done }));
+        return super::print_json(&brought);
     }
-    super::print(&format!("{title} is in {} ({done})", folder.display()))
-}
-
-/// Fetches with a bar; a stop ends it at once, and what came is kept.
-fn bring(archive: Archive, data_dir: &Path, quiet: bool, stop: &Cancel) -> Result<Outcome> {
-    let bar = byte_bar("fetching", quiet);
-    let (shown, heard, data_dir) = (bar.clone(), stop.clone(), data_dir.to_path_buf());
-    let outcome = stop.run(move || {
-        archive.fetch(&data_dir, Patience::default(), &heard, &|done, total| {
-            total.iter().for_each(|total| shown.set_length(*total));
-            shown.set_position(done);
-        })
-    });
-    bar.finish_and_clear();
-    outcome?
+    let title = Archive::named(&brought.data)?.title;
+    super::print(&format!("{title} is in {} ({})", brought.folder.display(), brought.done))
 }
 
 /// Asks whether to fetch the files that `source` lacks in `data_dir`, where there is someone to answer; tells whether they
 /// were fetched.
+#[cfg(feature = "fetch")]
 pub(super) fn offer(source: &Source, data_dir: &Path, quiet: bool, stop: &Cancel) -> Result<bool> {
     let archive = match source {
         Source::Cifar10 | Source::Cifar100 => Archive::named(&source.to_string())?,
@@ -216,11 +202,18 @@ pub(super) fn offer(source: &Source, data_dir: &Path, quiet: bool, stop: &Cancel
     if !agrees(&question, &mut std::io::stdin().lock()) {
         return Ok(false);
     }
-    bring(archive, data_dir, quiet, stop)?;
+    data_fetch(&DataFetchOptions::new(source.to_string(), data_dir), &progress::job(quiet, stop))?;
     Ok(true)
 }
 
+/// Without downloads there is nothing to offer.
+#[cfg(not(feature = "fetch"))]
+pub(super) fn offer(_: &Source, _: &Path, _: bool, _: &Cancel) -> Result<bool> {
+    Ok(false)
+}
+
 /// Asks, and takes an empty line for a yes.
+#[cfg(feature = "fetch")]
 fn agrees(question: &str, answers: &mut dyn std::io::BufRead) -> bool {
     eprint!("{question}");
     let mut answer = String::new();
@@ -228,20 +221,9 @@ fn agrees(question: &str, answers: &mut dyn std::io::BufRead) -> bool {
     heard && matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes")
 }
 
-fn check(args: Check, stop: &Cancel) -> Result<()> {
-    let source = Source::parse(&args.data)?;
-    source.check_dir(args.data_dir.is_some())?;
-    let load = Load { data_dir: args.data_dir, ..Load::new(source) };
-    let bar = bar("checking", args.json);
-    let shown = bar.clone();
-    let check = stop.run(move || {
-        data::check(&load, &|done, total| {
-            shown.set_length(total as u64);
-            shown.set_position(done as u64);
-        })
-    });
-    bar.finish_and_clear();
-    let check = check??;
+fn check(args: CheckArgs, stop: &Cancel) -> Result<()> {
+    let options = DataCheckOptions { data: args.data, data_dir: args.data_dir, strict: args.strict };
+    let check = data_check(&options, &progress::job(args.json, stop))?;
     if args.json {
         super::print_json(&check)?;
     } else {
@@ -249,19 +231,7 @@ fn check(args: Check, stop: &Cancel) -> Result<()> {
         let text = table::columns(&rows(&check)) + &broken.collect::<String>();
         super::print(text.trim_end())?;
     }
-    if args.strict && !check.bad.is_empty() {
-        return Err(Error::data(
-            format!("{} of the files in {} cannot be read", check.bad.len(), args.data),
-            "mend or remove them",
-        ));
-    }
-    match check.train {
-        0 | 1 => Err(Error::data(
-            format!("{} has {} readable images to learn from", check.name, check.train),
-            "training needs two at least: add images, or mend the broken ones",
-        )),
-        _ => Ok(()),
-    }
+    options.judge(&check)
 }
 
 fn rows(check: &data::Check) -> Vec<(String, String)> {
@@ -288,7 +258,7 @@ fn rows(check: &data::Check) -> Vec<(String, String)> {
     rows
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "fetch"))]
 mod tests {
     use super::*;
 

@@ -8,6 +8,7 @@ mod detect;
 mod embed;
 mod eval;
 mod export;
+mod flags;
 mod input;
 mod paper;
 mod progress;
@@ -72,24 +73,24 @@ enum Verb {
     #[command(subcommand)]
     Detect(detect::Verb),
     /// Write a page about runs: what was learned, which images do not belong
-    Report(report::Args),
+    Report(report::ReportArgs),
     /// Embed images with a trained network
-    Embed(embed::Args),
+    Embed(embed::EmbedArgs),
     /// Cluster any embeddings: tables, a page, a folder per cluster
-    Cluster(cluster::Args),
+    Cluster(cluster::ClusterArgs),
     /// Purify clusters of any embeddings: what does not belong, which labels are probably wrong
-    Purify(Box<purify::Args>),
+    Purify(Box<purify::PurifyArgs>),
     /// Say which of a run's purified clusters new images belong to
-    Assign(search::Assign),
+    Assign(search::AssignArgs),
     /// Find the images of a run that are most like one
-    Neighbours(search::Neighbours),
+    Neighbours(search::NeighboursArgs),
     /// Find groups of near duplicates
-    Duplicates(search::Duplicates),
+    Duplicates(search::DuplicatesArgs),
     /// Write a network for PyTorch, onnxruntime and others
-    Export(export::Args),
+    Export(export::ExportArgs),
     /// Look at data sets, download them, or make the paper's
     #[command(subcommand)]
-    Data(data::Verb),
+    Data(data::DataVerb),
     /// Run the paper's tables, cell by cell
     Reproduce(Box<reproduce::Args>),
     /// Measure this machine
@@ -123,8 +124,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {}", one_line(&with_flags(&e.message)));
-            eprintln!("hint: {}", one_line(&with_flags(&e.hint)));
+            eprintln!("error: {}", one_line(&flags::flags(&e.message)));
+            eprintln!("hint: {}", one_line(&flags::flags(&e.hint)));
             ExitCode::from(e.exit_code())
         }
     }
@@ -144,42 +145,6 @@ fn print(text: &str) -> Result<()> {
 /// Prints a value as JSON.
 fn print_json(value: &impl Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|e| Error::file(e.to_string(), "please report this"))?)
-}
-
-/// The text of an error with the names of settings, which the library has in backticks, as the flags that set them.
-fn with_flags(text: &str) -> String {
-    /// Settings of one function, whose flags have their names.
-    const WORDS: [&str; 6] = ["out", "resume", "k", "metric", "perplexity", "skip_bad_rows"];
-    /// Settings of a run with a flag of their own; all others are set by --set.
-    const FLAGS: [(&str, &str); 9] = [
-        ("clusters.floor", "--clusters"),
-        ("data.cache", "--cache"),
-        ("network.arch", "--arch"),
-        ("purify.gamma", "--gamma"),
-        ("run.save_minutes", "--save-minutes"),
-        ("train.seed", "--seed"),
-        ("train.epochs", "--epochs"),
-        ("train.rounds", "--rounds"),
-        ("train.batch", "--batch"),
-    ];
-    let flag = |name: &str| match FLAGS.iter().find(|(setting, _)| *setting == name) {
-        Some((_, flag)) => Some(flag.to_string()),
-        None if WORDS.contains(&name) => Some(format!("--{}", name.replace('_', "-"))),
-        None => {
-            let (section, key) = name.split_once('.')?;
-            let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-            (plain(section) && plain(key)).then(|| format!("--set {name}=..."))
-        }
-    };
-    let mut out = String::new();
-    for (i, part) in text.split('`').enumerate() {
-        match (i % 2 == 1).then(|| flag(part)).flatten() {
-            Some(flag) => out += &flag,
-            None if i % 2 == 1 => out += &format!("`{part}`"),
-            None => out += part,
-        }
-    }
-    out
 }
 
 fn one_line(text: &str) -> String {
@@ -258,35 +223,4 @@ fn usage(e: &clap::Error) -> Error {
         (None, None) => "see pcp --help, or --help after the verb, for what there is".to_string(),
     };
     Error::usage(message, hint)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_shown_as_flags() {
-        for (text, shown) in [
-            ("leave them out with `skip_bad_rows`", "leave them out with --skip-bad-rows"),
-            ("give `clusters.floor` 3, or raise `train.lr`", "give --clusters 3, or raise --set train.lr=..."),
-            ("give a number: `k` 1", "give a number: --k 1"),
-            ("run `pcp train` on `a.PNG`", "run `pcp train` on `a.PNG`"),
-            ("nothing to show", "nothing to show"),
-        ] {
-            assert_eq!(with_flags(text), shown);
-        }
-        let command = <Cli as clap::CommandFactory>::command();
-        let flags = |verb: &str| {
-            let verb = command.find_subcommand(verb).unwrap();
-            verb.get_arguments().filter_map(|a| a.get_long().map(str::to_string)).collect::<Vec<_>>()
-        };
-        for flag in
-            ["clusters", "cache", "arch", "gamma", "save-minutes", "seed", "epochs", "rounds", "batch", "set", "resume"]
-        {
-            assert!(flags("train").contains(&flag.to_string()), "pcp train has no --{flag}");
-        }
-        for flag in ["k", "out", "metric", "skip-bad-rows"] {
-            assert!(flags("cluster").contains(&flag.to_string()), "pcp cluster has no --{flag}");
-        }
-    }
 }

@@ -1,18 +1,20 @@
-//! What a run shows while it works: two bars on a terminal, plain lines elsewhere, nothing when it is to be quiet.
+//! What the program shows while it works: bars on a terminal; of training plain lines elsewhere; nothing when it is to be quiet.
 
+use super::flags::flags;
 use super::table::duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pcp::config::Resolved;
 use pcp::data::{self, Dataset};
+use pcp::jobs::images;
 use pcp::observe::{Live, Observer};
 use pcp::run::{EpochRecord, RunFolder, Warning};
 use pcp_core::cancel::Cancel;
-use pcp_core::error::{Error, Kind, Result};
+use pcp_core::error::Result;
 use pcp_core::schedule::Schedule;
 use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Watches a run for a person.
@@ -197,43 +199,95 @@ impl Observer for Progress {
     }
 }
 
-/// A bar for work of a known length, shown only to a person.
-pub fn bar(what: &str, quiet: bool) -> ProgressBar {
-    let bar = if quiet || !std::io::stderr().is_terminal() { ProgressBar::hidden() } else { ProgressBar::new(1) };
-    bar.set_style(style("{prefix:>14} {bar:30} {pos}/{len}  {msg}"));
-    bar.set_prefix(what.to_string());
+/// Shows the part of a job that is under way as a bar on a terminal, and warnings everywhere.
+struct JobBars {
+    /// Whether there is somebody to see bars.
+    seen: bool,
+    bar: Mutex<Option<ProgressBar>>,
+    cancel: Cancel,
+}
+
+/// The observer of a job for the person at the terminal; `quiet` shows no bars.
+pub fn job(quiet: bool, cancel: &Cancel) -> Arc<dyn Observer> {
+    let seen = !quiet && std::io::stderr().is_terminal();
+    Arc::new(JobBars { seen, bar: Mutex::default(), cancel: cancel.clone() })
+}
+
+impl JobBars {
+    /// Prints a line above the bar.
+    fn line(&self, line: &str) {
+        match self.bar.lock().ok().and_then(|bar| bar.clone()) {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+}
+
+impl Observer for JobBars {
+    fn begin(&self, part: &'static str, total: usize) {
+        self.end();
+        if let Ok(mut bar) = self.bar.lock()
+            && self.seen
+        {
+            let new = bar_for(part);
+            new.set_length(total.max(1) as u64);
+            *bar = Some(new);
+        }
+    }
+
+    fn advance(&self, units: usize) {
+        if let Ok(bar) = self.bar.lock() {
+            bar.iter().for_each(|bar| bar.inc(units as u64));
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = self.bar.lock().ok().and_then(|mut bar| bar.take()) {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn warn(&self, warning: &Warning) {
+        self.line(&format!("warning: {}", flags(&warning.to_string())));
+    }
+
+    fn note(&self, line: &str) {
+        if self.seen {
+            self.line(line);
+        }
+    }
+
+    fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+}
+
+/// A bar for a part of a job; that of a download counts bytes.
+fn bar_for(part: &str) -> ProgressBar {
+    let template = match part {
+        "fetching" => "{prefix:>14} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} to go",
+        _ => "{prefix:>14} {bar:30} {pos}/{len}  {msg}",
+    };
+    let bar = ProgressBar::new(1).with_style(style(template));
+    bar.set_prefix(part.to_string());
     bar
 }
 
-/// A bar for a download.
-pub fn byte_bar(what: &str, quiet: bool) -> ProgressBar {
-    let bar = bar(what, quiet);
-    bar.set_style(style("{prefix:>14} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} to go"));
+/// A bar for work of a known length, shown only to a person.
+pub fn bar(part: &str, quiet: bool) -> ProgressBar {
+    let bar = bar_for(part);
+    if quiet || !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
     bar
 }
 
 /// Reads the images of a run that was begun, in the same way.
 pub fn read_images_again(config: &Resolved, quiet: bool, stop: &Cancel) -> Result<Dataset> {
-    config.load_request().and_then(|request| read_images(request, quiet, stop)).map_err(|e| {
-        let message = format!("the images of this run cannot be read: {}", e.message);
-        match e.kind {
-            Kind::Usage => Error::data(message, format!("they were in {}: bring them back", config.data.source)),
-            Kind::Data => Error { message, ..e },
-            _ => e,
-        }
-    })
+    images::read_again(config, &job(quiet, stop))
 }
 
 /// Reads images with a bar; a stop ends it at once, since there is nothing to save yet.
 pub fn read_images(request: data::Load, quiet: bool, stop: &Cancel) -> Result<Dataset> {
-    let bar = bar("reading", quiet);
-    let shown = bar.clone();
-    let dataset = stop.run(move || {
-        data::load(&request, &|done, total| {
-            shown.set_length(total as u64);
-            shown.set_position(done as u64);
-        })
-    });
-    bar.finish_and_clear();
-    dataset?
+    images::read(request, &job(quiet, stop))
 }

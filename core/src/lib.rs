@@ -38,7 +38,7 @@
 //! ```
 //!
 //! Files: [`io::matrix::read`] reads a matrix and the names of its rows from NumPy, CSV or safetensors.
-//! `examples/purify_matrix.rs` puts it all together.
+//! `examples/purify_rows.rs` puts it all together.
 
 pub mod cancel;
 pub mod centres;

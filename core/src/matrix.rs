@@ -2,7 +2,7 @@
 //! `Matrix` with the names of its rows.
 
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// `rows` vectors of `dim` numbers, one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,7 +108,7 @@ impl<'a> MatrixRef<'a> {
 }
 
 /// How near two rows are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
     /// The angle: rows are scaled to unit length, and so are the centroids of k-means.

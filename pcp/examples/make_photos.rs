@@ -1,6 +1,8 @@
 //! Makes a folder of JPEG photographs of any number and size out of the bundled ones, for measuring: each is a part of a
 //! photograph, enlarged, with a grain that gives files the size of real ones. `make_photos DIR COUNT SIDE`.
 
+#![allow(clippy::print_stdout)]
+
 use image::codecs::jpeg::JpegEncoder;
 use image::{Rgb, RgbImage};
 use pcp::data::resize::{Region, Resampler};
@@ -34,5 +36,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(format!("{dir}/{i:06}.jpg"), bytes).map_err(|e| e.to_string())
     };
     (0..count).into_par_iter().try_for_each(make)?;
+    println!("{dir}: {count} photographs of {side} pixels");
     Ok(())
 }

@@ -27,7 +27,7 @@ pub mod voc;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::config::Cache;
@@ -64,7 +64,7 @@ pub struct Split {
 }
 
 /// A file that could not be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadFile {
     /// Its id: the place it holds in the listing.
     pub id: u64,

@@ -1,4 +1,69 @@
-//! Everything the program does, one function per verb.
+//! Everything the program does, one function per verb: options in, a typed result out, an observer that is told how far it is
+//! and can cancel it.
+//!
+//! | verb | function | options | result |
+//! |---|---|---|---|
+//! | embed images | [`embed`](fn@embed) | [`EmbedOptions`] | [`EmbedResult`] |
+//! | cluster embeddings | [`cluster`](fn@cluster) | [`ClusterOptions`] | [`ClusterResult`] |
+//! | purify clusters | [`purify`](fn@purify) | [`PurifyOptions`] | [`PurifyResult`] |
+//! | assign images to a run's clusters | [`assign`] | [`AssignOptions`] | [`AssignResult`] |
+//! | find images like one | [`neighbours`] | [`NeighboursOptions`] | [`NeighboursResult`] |
+//! | find near duplicates | [`duplicates`](fn@duplicates) | [`DuplicatesOptions`] | [`DuplicatesResult`] |
+//! | export a network | [`export`](fn@export) | [`ExportOptions`] | [`ExportResult`] |
+//! | write a page about runs | [`report`](fn@report) | [`ReportOptions`] | [`ReportResult`] |
+//! | check, download and make data sets | [`data_check`], `data_fetch`, [`data_in100`], [`data_cub200`], [`data_shapes`] | | |
+//!
+//! Errors name options by their fields, in backticks.
 
+mod cluster;
+mod data;
+mod duplicates;
+mod embed;
+mod export;
 pub mod folders;
+pub mod images;
+mod lookup;
+mod part;
 pub mod pictures;
+mod purify;
+mod report;
+mod sheet;
+pub mod source;
+pub mod table;
+
+pub use cluster::{
+    ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
+};
+pub use data::{
+    DataCheckOptions, DataShapesOptions, DataShapesResult, DeriveOptions, data_check, data_cub200, data_in100,
+    data_shapes,
+};
+#[cfg(feature = "fetch")]
+pub use data::{DataFetchOptions, DataFetchResult, FetchOutcome, data_fetch};
+pub use duplicates::{DuplicateRow, DuplicatesOptions, DuplicatesResult, duplicates};
+pub use embed::{EmbedOptions, EmbedResult, embed};
+pub use export::{ExportFormat, ExportOptions, ExportResult, export};
+pub use lookup::{
+    AssignOptions, AssignResult, AssignedImage, NeighbourImage, NeighboursOptions, NeighboursResult, assign, neighbours,
+};
+pub use purify::{
+    ClustersFrom, LabelError, PurifiedRow, PurifyOptions, PurifyResult, PurifySummary, VotesFrom, purify,
+};
+pub use report::{ReportOptions, ReportResult, report, report_at_end};
+pub use source::EmbeddingSource;
+
+/// A [`Status`](pcp_core::purify::Status) by its name in files.
+mod status_name {
+    use pcp_core::purify::Status;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<S: Serializer>(status: &Status, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(status.name())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Status, D::Error> {
+        let name = String::deserialize(from)?;
+        let found = Status::ALL.into_iter().find(|status| status.name() == name);
+        found.ok_or_else(|| de::Error::custom(format!("{name} is no status of a row")))
+    }
+}

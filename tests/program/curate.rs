@@ -381,7 +381,7 @@ fn anybodys_embeddings_are_purified() {
     refused(&[&new, "--gamma", "1"], "--gamma");
     refused(&[&new, "--alpha", "0"], "--alpha");
     refused(&[&new, "--k", "4", "--past", &past, "--lower", "0"], "no vote can fall below --lower 0");
-    refused(&[&old, &new, "--k", "4", "--past", &past], "two pasts");
+    refused(&[&old, &new, "--k", "4", "--past", &past], "use --past or earlier matrices");
     refused(&[&new, "--no-votes", "--lower", "1"], "--no-votes");
     refused(&[&new, "--no-votes", "--votes", "5"], "--no-votes");
     refused(&[&old, &new, "--no-votes"], "--no-votes");

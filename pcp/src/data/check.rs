@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BadFile, Dataset, Load, Source, Tick, bundled, cifar, folder, idx};
 use pcp_core::error::Result;
 
 /// What a data set holds, and what is broken.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// Name of the data set.
     pub name: String,
@@ -31,7 +31,7 @@ pub struct Check {
 }
 
 /// How many images a class has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassCount {
     /// Name of the class.
     pub name: String,
@@ -42,7 +42,7 @@ pub struct ClassCount {
 }
 
 /// Width and height in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// Pixels per row.
     pub width: usize,

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Tick, folder};
 use pcp_core::cancel::Cancel;
@@ -20,7 +20,7 @@ use pcp_core::io::atomic;
 const IN100: &str = include_str!("../../assets/imagenet100_classes.txt");
 
 /// What was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derived {
     /// Classes.
     pub classes: usize,

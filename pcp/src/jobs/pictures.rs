@@ -53,14 +53,14 @@ impl Gallery {
         let Gallery::Files(paths) = self else {
             return Err(Error::usage(
                 "the images of this data set are not files of their own, so there is nothing to copy or link",
-                "leave out --folders; clusters.csv says which image is in which cluster",
+                "leave out `folders`; clusters.csv says which image is in which cluster",
             ));
         };
         let missing: Vec<&String> = names.iter().zip(paths).filter(|(_, p)| p.is_none()).map(|(n, _)| n).collect();
         if !missing.is_empty() {
             return Err(Error::data(
                 format!("{} images are not there: {}", missing.len(), listed(missing.iter().take(3))),
-                "say which folder the names are below: --images DIR",
+                "say which folder the names are below with `images`",
             ));
         }
         Ok(paths.iter().flatten().cloned().collect())
@@ -101,7 +101,7 @@ mod tests {
         let gallery = Gallery::of_files(Some(dir.path()), &names).unwrap();
         assert_eq!(gallery.found(), 2);
         let e = gallery.paths(&names).unwrap_err();
-        assert!(e.message.contains("1 images are not there: gone.png") && e.hint.contains("--images"), "{e:?}");
+        assert!(e.message.contains("1 images are not there: gone.png") && e.hint.contains("`images`"), "{e:?}");
         let pictures = gallery.pictures(&[0, 1, 2, 0]);
         assert_eq!(pictures.len(), 4);
         assert_eq!(pictures.sample(0).unwrap().image.pixels[..3], [200, 0, 0]);

@@ -75,6 +75,24 @@ pub enum Warning {
         /// Their names.
         classes: Vec<String>,
     },
+    /// The names beside a matrix are not those of its rows.
+    NamesDoNotFit {
+        /// The file of the names.
+        file: String,
+        /// Names in it.
+        names: usize,
+        /// The matrix.
+        matrix: String,
+        /// Rows of the matrix.
+        rows: usize,
+    },
+    /// An image that cannot be read.
+    LeftOut {
+        /// Its name.
+        file: String,
+        /// Why it cannot be read.
+        reason: String,
+    },
 }
 
 impl Warning {
@@ -91,6 +109,8 @@ impl Warning {
             Warning::NothingToCluster => "nothing to cluster",
             Warning::DamagedCheckpoint { .. } => "checkpoint",
             Warning::UnseenClasses { .. } => "unseen classes",
+            Warning::NamesDoNotFit { .. } => "names",
+            Warning::LeftOut { .. } => "left out",
         }
     }
 }
@@ -136,6 +156,10 @@ impl fmt::Display for Warning {
             }
             Warning::DamagedCheckpoint { what } => write!(f, "{what}; going on from the one before"),
             Warning::UnseenClasses { classes } => write!(f, "no image shows {}", listed(classes)),
+            Warning::NamesDoNotFit { file, names, matrix, rows } => {
+                write!(f, "{file} names {names} rows, {matrix} has {rows}; rows stay without names")
+            }
+            Warning::LeftOut { file, reason } => write!(f, "{file} is left out: {reason}"),
         }
     }
 }

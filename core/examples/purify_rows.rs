@@ -1,6 +1,6 @@
 //! Purifies any embeddings: clusters the rows of a matrix, keeps in every cluster those that belong, and prints the others.
 //!
-//! `cargo run --release -p pcp-core --example purify_matrix -- EMBEDDINGS.npy 10`; without arguments, on rows it makes up.
+//! `cargo run --release -p pcp-core --example purify_rows -- EMBEDDINGS.npy 10`; without arguments, on rows it makes up.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,22 +1,23 @@
-//! What `pcp purify` writes and says.
+//! Files of a purification.
 
-use super::{Labelled, Outcome, Summary};
-use crate::cluster::{missing, title, write_curve, write_json};
-use crate::input::{Input, written};
-use crate::table;
-use pcp::jobs::pictures::Gallery;
-use pcp::report::{Collection, Limits, Suspect, look_at, page};
+use super::{Found, LabelError, Labelled, PurifySummary};
+use crate::jobs::cluster::{write_curve, write_summary};
+use crate::jobs::pictures::Gallery;
+use crate::jobs::sheet::{missing, tile, write_sheet};
+use crate::jobs::source::Embeddings;
+use crate::observe::Observer;
+use crate::report::{Collection, Suspect};
 use pcp_core::error::Result;
-use pcp_core::io::atomic::{write_atomic, write_bytes};
+use pcp_core::io::atomic::write_atomic;
 use pcp_core::io::csv;
 use pcp_core::labels::complete;
-use pcp_core::purify::Grouping;
-use pcp_core::purify::Status;
+use pcp_core::purify::{Grouping, Status};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Counts what became of the rows.
-pub fn count(summary: &mut Summary, found: &Outcome) {
+pub(super) fn count(summary: &mut PurifySummary, found: &Found) {
     let of = |status: Status| found.purified.status.iter().filter(|s| **s == status).count();
     summary.kept = of(Status::Kept);
     summary.filtered = of(Status::Filtered);
@@ -27,13 +28,13 @@ pub fn count(summary: &mut Summary, found: &Outcome) {
 }
 
 /// Writes everything into the new folder `out`.
-pub fn write(
+pub(super) fn write(
     out: &Path,
-    input: &Input,
-    found: &Outcome,
-    gallery: Option<&Gallery>,
-    no_sheet: bool,
-    summary: &mut Summary,
+    input: &Embeddings,
+    found: &Found,
+    gallery: Option<Gallery>,
+    summary: &mut PurifySummary,
+    observer: &Arc<dyn Observer>,
 ) -> Result<()> {
     write_tables(out, input, found)?;
     if let Some(labelled) = &found.labelled {
@@ -43,11 +44,11 @@ pub fn write(
         write_curve(out, *chosen, tried)?;
     }
     input.write_unusable(out)?;
-    if let (Some(gallery), Some(names), false) = (gallery, &input.names, no_sheet) {
-        write_sheet(out, input, names, found, gallery, summary)?;
+    if let (Some(gallery), Some(names)) = (gallery, &input.names) {
+        write_sheet(out, page(input, names, found, &gallery, summary), gallery, observer)?;
         summary.sheet = true;
     }
-    write_json(out, summary)
+    write_summary(out, summary)
 }
 
 /// A vote for a CSV file: empty where none was counted.
@@ -55,7 +56,7 @@ fn shown(vote: f32) -> String {
     if vote.is_nan() { String::new() } else { vote.to_string() }
 }
 
-fn write_tables(out: &Path, input: &Input, found: &Outcome) -> Result<()> {
+fn write_tables(out: &Path, input: &Embeddings, found: &Found) -> Result<()> {
     let p = &found.purified;
     let rows = 0..found.assignment.len();
     write_atomic(&out.join("clusters.csv"), |w| {
@@ -93,10 +94,10 @@ fn write_tables(out: &Path, input: &Input, found: &Outcome) -> Result<()> {
     })
 }
 
-fn write_labels(out: &Path, input: &Input, found: &Outcome, labelled: &Labelled) -> Result<()> {
+fn write_labels(out: &Path, input: &Embeddings, found: &Found, labelled: &Labelled) -> Result<()> {
     write_atomic(&out.join("label_errors.csv"), |w| {
         writeln!(w, "rank,row,file,label,suggested,label_doubt,cluster,status")?;
-        for (rank, suspect) in suspects(labelled).enumerate() {
+        for (rank, suspect) in labelled.errors().enumerate() {
             let i = suspect.row as usize;
             let [label, suggested] = [&suspect.label, &suspect.suggested].map(|name| csv::field(name));
             let (cluster, status) = (found.assignment[i], found.purified.status[i].name());
@@ -107,24 +108,25 @@ fn write_labels(out: &Path, input: &Input, found: &Outcome, labelled: &Labelled)
     })
 }
 
-/// Labels that are probably wrong, the most doubtful first.
-fn suspects(labelled: &Labelled) -> impl Iterator<Item = Suspect> + '_ {
-    let name = |class: u32| labelled.classes[class as usize].clone();
-    labelled.ranked.iter().filter_map(move |&i| {
-        let verdict = labelled.verdicts[i]?;
-        let label = name(labelled.of[i]?);
-        Some(Suspect { row: i as u32, label, suggested: name(verdict.suggested), doubt: verdict.doubt })
-    })
+impl Labelled {
+    /// Labels that are probably wrong, the most doubtful first; rows as they are counted here.
+    pub(super) fn errors(&self) -> impl Iterator<Item = Suspect> + '_ {
+        let name = |class: u32| self.classes[class as usize].clone();
+        self.ranked.iter().filter_map(move |&i| {
+            let verdict = self.verdicts[i]?;
+            let label = name(self.of[i]?);
+            Some(Suspect { row: i as u32, label, suggested: name(verdict.suggested), doubt: verdict.doubt })
+        })
+    }
 }
 
-fn write_sheet(
-    out: &Path,
-    input: &Input,
-    names: &[String],
-    found: &Outcome,
-    gallery: &Gallery,
-    s: &Summary,
-) -> Result<()> {
+/// The same with the row's number in the source.
+pub(super) fn in_source(suspect: Suspect, input: &Embeddings) -> LabelError {
+    let Suspect { row, label, suggested, doubt } = suspect;
+    LabelError { row: input.rows[row as usize], label, suggested, doubt }
+}
+
+fn page(input: &Embeddings, names: &[String], found: &Found, gallery: &Gallery, s: &PurifySummary) -> Collection {
     let p = &found.purified;
     let grouping = Grouping {
         cluster: found.assignment.clone(),
@@ -132,10 +134,8 @@ fn write_sheet(
         distance: p.distance.clone(),
         vote: p.vote.clone(),
     };
-    let labels = found.labelled.as_ref().and_then(|l| complete(&l.classes, &l.of));
-    let errors: Vec<Suspect> = found.labelled.as_ref().map(|l| suspects(l).collect()).unwrap_or_default();
+    let errors: Vec<Suspect> = found.labelled.as_ref().map(|l| l.errors().collect()).unwrap_or_default();
     let clean = s.kept + s.pulled_back;
-    let tile = |name: &str, value: usize, note: &str| [name.to_string(), value.to_string(), note.to_string()];
     let mut tiles = vec![
         tile("Images", s.rows, &format!("of {} numbers each", s.dim)),
         tile("Clusters", s.clusters, &format!("from {}", s.clusters_from)),
@@ -149,46 +149,18 @@ fn write_sheet(
     }
     let doubted = s.label_errors.map_or(String::new(), |n| format!(" {n} labels are probably wrong."));
     let count = errors.len();
-    let collection = Collection {
-        name: title(&input.path),
+    Collection {
+        name: input.title(),
         sentence: format!("{clean} of {} images belong to their clusters, {} do not.{doubted}", s.rows, s.rows - clean),
         tiles,
         notes: missing(gallery, s.rows),
-        names,
-        labels: labels.as_ref(),
-        grouping: &grouping,
+        names: names.to_vec(),
+        labels: found.labelled.as_ref().and_then(|l| complete(&l.classes, &l.of)),
+        grouping,
         plain: false,
-        suspicious: &found.suspicious,
+        suspicious: found.suspicious.clone(),
         label_errors: (errors, count),
-        tried: found.tried.as_ref().map(|(chosen, tried)| (&tried[..], *chosen)),
-        features: &input.features,
-    };
-    let view = look_at(&collection, &|rows| gallery.pictures(rows), Limits::shared(Limits::IMAGES, 1));
-    write_bytes(&out.join("sheet.html"), page(&[view])?.as_bytes())
-}
-
-/// The summary for people.
-pub fn show(s: &Summary) -> String {
-    let share = |n: usize| format!("{n}  ({:.1} %)", 100.0 * n as f64 / s.rows.max(1) as f64);
-    let votes = match s.votes {
-        0 => "none: CP_r alone".to_string(),
-        n => format!(
-            "{n}, from {}; alpha {}, below {} dropped, from {:.3} pulled back",
-            s.votes_from, s.alpha, s.lower, s.upper
-        ),
-    };
-    let mut rows = vec![
-        ("rows".to_string(), format!("{} of {} numbers", s.rows, s.dim)),
-        ("clusters".into(), format!("{}, from {}", s.clusters, s.clusters_from)),
-        ("votes".into(), votes),
-        ("clean".into(), share(s.kept + s.pulled_back)),
-        ("  of them pulled back".into(), s.pulled_back.to_string()),
-        ("suspicious".into(), share(s.filtered + s.dropped + s.instances)),
-        ("  filtered, dropped, alone".into(), format!("{}, {}, {}", s.filtered, s.dropped, s.instances)),
-    ];
-    if let Some(n) = s.label_errors {
-        rows.push(("labels that are probably wrong".into(), share(n)));
+        tried: found.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),
+        features: input.features.clone(),
     }
-    rows.extend(written(s.unusable, &s.out, s.sheet));
-    table::columns(&rows)
 }

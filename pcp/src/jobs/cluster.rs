@@ -1,0 +1,326 @@
+//! Clusters of any embeddings: tables, a page, a folder per cluster.
+
+mod output;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use output::write_curve;
+
+use super::folders::How;
+use super::part::on_pool;
+use super::source::{EmbeddingSource, Embeddings};
+use crate::observe::Observer;
+use pcp_core::cluster_count::{Tried, choose};
+use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::{make_folder_atomic, require_empty};
+use pcp_core::kmeans::Clusters;
+use pcp_core::kmeans::MultiStart;
+use pcp_core::matrix::Metric;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How many clusters are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterCount {
+    /// The number with the greatest mean silhouette.
+    Auto,
+    /// This many.
+    Exactly(usize),
+}
+
+impl ClusterCount {
+    /// A number from 1 on, or `auto`.
+    pub fn parse(text: &str) -> Result<ClusterCount> {
+        match text.parse() {
+            _ if text == "auto" => Ok(ClusterCount::Auto),
+            Ok(k) if k > 0 => Ok(ClusterCount::Exactly(k)),
+            _ => Err(Error::usage(format!("`k` is {text}"), "give a number from 1 on, or auto")),
+        }
+    }
+}
+
+/// How embeddings are read and clustered; `cluster` and `purify` share it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KMeansOptions {
+    /// Names of the rows: a CSV file with a column `file`; otherwise those of the matrix, or of a file beside it.
+    pub files: Option<PathBuf>,
+    /// What counts as near.
+    pub metric: Metric,
+    /// Leave out rows that cannot be used (not a number, infinite, zero), and list them.
+    pub skip_bad_rows: bool,
+    /// Starts of k-means, of which the best counts.
+    pub starts: u32,
+    /// Updates of the centroids at the most.
+    pub iterations: usize,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// The folder that the names of the images are below; otherwise the run's.
+    pub images: Option<PathBuf>,
+    /// Write no page, even where there are images.
+    pub no_sheet: bool,
+}
+
+impl Default for KMeansOptions {
+    fn default() -> Self {
+        KMeansOptions {
+            files: None,
+            metric: Metric::Cosine,
+            skip_bad_rows: false,
+            starts: 3,
+            iterations: 30,
+            seed: 0,
+            images: None,
+            no_sheet: false,
+        }
+    }
+}
+
+impl KMeansOptions {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.starts == 0 || self.iterations == 0 {
+            return Err(Error::usage("`starts` and `iterations` must be above 0", "leave them out for 3 and 30"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fit(&self, k: usize) -> MultiStart {
+        MultiStart { k, metric: self.metric, iterations: self.iterations, starts: self.starts, seed: self.seed }
+    }
+}
+
+/// What is clustered, and how.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The embeddings.
+    pub embeddings: EmbeddingSource,
+    /// The folder to make; it must be new or empty. Without one nothing is written.
+    pub out: Option<PathBuf>,
+    /// Number of clusters.
+    pub k: ClusterCount,
+    /// Make a folder per cluster.
+    pub folders: Option<How>,
+    /// How they are read and clustered.
+    pub kmeans: KMeansOptions,
+}
+
+impl ClusterOptions {
+    /// The usual: the number of clusters by their silhouette, nothing written.
+    pub fn new(embeddings: impl Into<EmbeddingSource>) -> Self {
+        ClusterOptions {
+            embeddings: embeddings.into(),
+            out: None,
+            k: ClusterCount::Auto,
+            folders: None,
+            kmeans: KMeansOptions::default(),
+        }
+    }
+}
+
+/// What decided the number of clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChosenBy {
+    /// The caller.
+    #[serde(rename = "--k")]
+    Caller,
+    /// The greatest mean silhouette.
+    #[serde(rename = "the greatest mean silhouette")]
+    Silhouette,
+}
+
+/// Key figures of a clustering; `summary.json` has them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterSummary {
+    /// Rows that were clustered.
+    pub rows: usize,
+    /// Rows that were left out.
+    pub unusable: usize,
+    /// Columns.
+    pub dim: usize,
+    /// Clusters.
+    pub k: usize,
+    /// What counted as near.
+    pub metric: Metric,
+    /// Updates of the centroids at the most.
+    pub iterations: usize,
+    /// Starts of k-means.
+    pub starts: u32,
+    /// The seed.
+    pub seed: u64,
+    /// What decided `k`.
+    pub chosen_by: ChosenBy,
+    /// Mean silhouette of the chosen number, where several were tried.
+    pub silhouette: Option<f64>,
+    /// Sum of the squared distances to the centroids.
+    pub objective: f64,
+    /// Clusters without a member.
+    pub empty: usize,
+    /// Size of the smallest cluster that has members.
+    pub smallest: usize,
+    /// Size of the median cluster that has members.
+    pub median: usize,
+    /// Size of the largest cluster.
+    pub largest: usize,
+    /// The folder that was made.
+    pub out: Option<PathBuf>,
+    /// Whether it has a page.
+    pub sheet: bool,
+    /// Whether it has a folder per cluster.
+    pub folders: bool,
+}
+
+/// A row of a clustering.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusteredRow {
+    /// Its number in the source.
+    pub row: usize,
+    /// Its cluster.
+    pub cluster: u32,
+    /// Distance to the cluster's centroid.
+    pub distance: f32,
+}
+
+/// A clustering.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterResult {
+    /// Key figures.
+    pub summary: ClusterSummary,
+    /// All rows that were clustered, in order.
+    pub rows: Vec<ClusteredRow>,
+}
+
+/// The numbers of clusters that were tried, and the one taken.
+pub(crate) type Choice = Option<(usize, Vec<Tried>)>;
+
+/// Clusters embeddings, and writes the folder `out` where one is given.
+///
+/// ```
+/// use pcp::jobs::{ClusterCount, ClusterOptions, cluster};
+/// # use std::sync::Arc;
+/// # let observer: Arc<dyn pcp::observe::Observer> = Arc::new(pcp::observe::Silent::default());
+/// let matrix = pcp_core::matrix::Matrix::new(2, vec![1.0, 0.0, 0.9, 0.1, 0.0, 1.0, 0.1, 0.9]);
+/// let found = cluster(&ClusterOptions { k: ClusterCount::Exactly(2), ..ClusterOptions::new(matrix) }, &observer)?;
+/// assert_eq!(found.rows[0].cluster, found.rows[1].cluster);
+/// assert_ne!(found.rows[1].cluster, found.rows[2].cluster);
+/// # Ok::<(), pcp_core::error::Error>(())
+/// ```
+pub fn cluster(options: &ClusterOptions, observer: &Arc<dyn Observer>) -> Result<ClusterResult> {
+    check(options)?;
+    let kmeans = &options.kmeans;
+    let read = Embeddings::read(&options.embeddings, kmeans.files.as_deref(), observer)?;
+    let bad = read.bad_rows(kmeans.metric, kmeans.skip_bad_rows)?;
+    let embeddings = read.ready(bad, kmeans.metric);
+    let shown = options.out.is_some() && (options.folders.is_some() || !kmeans.no_sheet);
+    let gallery = if shown { embeddings.gallery(kmeans.images.as_deref(), observer)? } else { None };
+    let paths = match (options.folders, &gallery, &embeddings.names) {
+        (None, ..) => None,
+        (Some(how), Some(gallery), Some(names)) => Some((how, gallery.paths(names)?)),
+        (Some(_), ..) => {
+            return Err(Error::usage(
+                "`folders` needs the images, and they are not at hand",
+                "say where they are with `images` (and `files` where the matrix has no names)",
+            ));
+        }
+    };
+    let mut fit = kmeans.fit(0);
+    let tried = choose_k(&embeddings, &mut fit, options.k, observer)?;
+    let found = fitted("clustering", embeddings.features.clone(), fit, observer)?;
+    let mut summary = summarise(&embeddings, &found, fit, &tried, options);
+    if let Some(out) = &options.out {
+        let page = gallery.filter(|_| !kmeans.no_sheet);
+        make_folder_atomic(out, |out| {
+            let found = output::Found { embeddings: &embeddings, clusters: &found, tried: &tried };
+            found.write(out, paths.as_ref(), page, &mut summary, observer)
+        })?;
+    }
+    let rows = embeddings.rows.iter().zip(found.assignment.iter().zip(&found.distances));
+    let rows = rows.map(|(&row, (&cluster, &distance))| ClusteredRow { row, cluster, distance }).collect();
+    Ok(ClusterResult { summary, rows })
+}
+
+fn check(options: &ClusterOptions) -> Result<()> {
+    options.out.as_deref().map_or(Ok(()), require_empty)?;
+    options.kmeans.check()?;
+    let wrong = |message: &str, hint: &str| Err(Error::usage(message, hint));
+    if options.k == ClusterCount::Exactly(0) {
+        return wrong("`k` is 0", "give a number from 1 on, or auto");
+    }
+    if options.kmeans.no_sheet && options.kmeans.images.is_some() && options.folders.is_none() {
+        let message = "`images` is for the page and for `folders`";
+        return wrong(message, "leave `images` or `no_sheet` out, or give `folders`: link or copy");
+    }
+    if options.folders.is_some() && options.out.is_none() {
+        return wrong("`folders` are made in `out`", "give `out`, or leave `folders` out");
+    }
+    Ok(())
+}
+
+/// Sets the number of clusters of `fit`; returns the curve it was chosen by.
+pub(crate) fn choose_k(
+    embeddings: &Embeddings,
+    fit: &mut MultiStart,
+    k: ClusterCount,
+    observer: &Arc<dyn Observer>,
+) -> Result<Choice> {
+    let (features, settings) = (embeddings.features.clone(), *fit);
+    let tried = match k {
+        ClusterCount::Exactly(k) => {
+            fit.k = k;
+            return Ok(None);
+        }
+        ClusterCount::Auto => on_pool("choosing k", 0, observer, move |part| {
+            choose(&features, &settings, &mut |done, all| part.step(done, all))
+        })?,
+    };
+    fit.k = tried.0;
+    Ok(Some(tried))
+}
+
+/// Runs k-means as a part of a job.
+pub(crate) fn fitted(
+    part: &'static str,
+    features: Arc<pcp_core::matrix::Matrix>,
+    fit: MultiStart,
+    observer: &Arc<dyn Observer>,
+) -> Result<Clusters> {
+    on_pool(part, fit.steps(), observer, move |part| fit.run(&features, &mut |done, all| part.step(done, all)))
+}
+
+fn summarise(
+    embeddings: &Embeddings,
+    found: &Clusters,
+    fit: MultiStart,
+    tried: &Choice,
+    options: &ClusterOptions,
+) -> ClusterSummary {
+    let mut sizes = vec![0; found.centroids.rows];
+    found.assignment.iter().for_each(|c| sizes[*c as usize] += 1);
+    sizes.sort_unstable();
+    let filled = &sizes[sizes.partition_point(|s| *s == 0)..];
+    ClusterSummary {
+        rows: embeddings.features.rows,
+        unusable: embeddings.unusable.len(),
+        dim: embeddings.features.dim,
+        k: fit.k,
+        metric: fit.metric,
+        iterations: fit.iterations,
+        starts: fit.starts,
+        seed: fit.seed,
+        chosen_by: if tried.is_some() { ChosenBy::Silhouette } else { ChosenBy::Caller },
+        silhouette: tried.as_ref().and_then(|(k, all)| all.iter().find(|t| t.k == *k)).map(|t| t.silhouette),
+        objective: found.objective,
+        empty: sizes.len() - filled.len(),
+        smallest: filled.first().copied().unwrap_or(0),
+        median: filled.get(filled.len() / 2).copied().unwrap_or(0),
+        largest: filled.last().copied().unwrap_or(0),
+        out: options.out.clone(),
+        sheet: false,
+        folders: options.folders.is_some(),
+    }
+}
+
+/// Writes a job's key figures as `summary.json`.
+pub(crate) fn write_summary(out: &Path, summary: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(summary).map_err(|e| Error::file(e.to_string(), "please report this"))?;
+    pcp_core::io::atomic::write_bytes(&out.join("summary.json"), format!("{text}\n").as_bytes())
+}

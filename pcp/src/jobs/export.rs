@@ -1,0 +1,92 @@
+//! A trained network as a file for PyTorch, onnxruntime and others.
+
+use crate::model::{Model, WhichWeights};
+use crate::observe::Observer;
+use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::{make_parent, require_absent};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Images of a sample.
+const SAMPLE: usize = 8;
+
+/// The format of an exported network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportFormat {
+    /// Weights in torchvision's names.
+    Safetensors,
+    /// The network with its weights, opset 17.
+    Onnx,
+}
+
+/// Which network is exported, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// A run folder, or a safetensors file in torchvision's names.
+    pub model: PathBuf,
+    /// The format.
+    pub to: ExportFormat,
+    /// The file; otherwise the name of the run, in the current folder.
+    pub out: Option<PathBuf>,
+    /// Normalise inside the ONNX model.
+    pub with_preprocess: bool,
+    /// Also write eight images of noise, and the network's features of them, as NPZ.
+    pub sample: Option<PathBuf>,
+    /// Use the weights of the best probe instead of the last.
+    pub best: bool,
+}
+
+impl ExportOptions {
+    /// The last weights of `model`, in a file of its name.
+    pub fn new(model: impl Into<PathBuf>, to: ExportFormat) -> Self {
+        ExportOptions { model: model.into(), to, out: None, with_preprocess: false, sample: None, best: false }
+    }
+}
+
+/// A network that was exported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportResult {
+    /// The file.
+    pub out: PathBuf,
+    /// The file of the sample.
+    pub sample: Option<PathBuf>,
+    /// Side of the images it takes, in pixels.
+    pub side: usize,
+    /// Whether it normalises images itself.
+    pub with_preprocess: bool,
+}
+
+/// Writes a network for other tools.
+pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<ExportResult> {
+    if options.with_preprocess && options.to != ExportFormat::Onnx {
+        return Err(Error::usage("`with_preprocess` is for ONNX: safetensors has weights alone", "leave it out"));
+    }
+    let model = Model::open_weights(&options.model, WhichWeights::best(options.best))?;
+    let out = options.out.clone().unwrap_or_else(|| {
+        let full = options.model.canonicalize().unwrap_or_else(|_| options.model.clone());
+        let name = if full.is_dir() { full.file_name() } else { full.file_stem() };
+        let ending = match options.to {
+            ExportFormat::Safetensors => "safetensors",
+            ExportFormat::Onnx => "onnx",
+        };
+        PathBuf::from(name.unwrap_or_default()).with_added_extension(ending)
+    });
+    let files = || std::iter::once(&out).chain(&options.sample);
+    files().try_for_each(|file| require_absent(file))?;
+    if options.sample.as_ref() == Some(&out) {
+        return Err(Error::usage("`sample` and `out` are one file", "give them two names"));
+    }
+    observer.cancel().check()?;
+    files().try_for_each(|file| make_parent(file))?;
+    match options.to {
+        ExportFormat::Onnx => model.write_onnx(&out, options.with_preprocess)?,
+        ExportFormat::Safetensors => model.write_safetensors(&out)?,
+    }
+    if let Some(sample) = &options.sample {
+        model.write_sample(sample, SAMPLE, options.with_preprocess)?;
+    }
+    let (sample, side) = (options.sample.clone(), model.network.size);
+    Ok(ExportResult { out, sample, side, with_preprocess: options.with_preprocess })
+}

@@ -1,0 +1,232 @@
+//! Questions to a finished run: which clusters new images belong to, and which of its images are most like one.
+
+#[cfg(test)]
+mod tests;
+
+use super::images::listed;
+use super::part::Part;
+use super::source::require_embeddings;
+use super::status_name;
+use super::table::{CsvRow, write_rows};
+use crate::data::BadFile;
+use crate::data::Pictures;
+use crate::data::folder::list;
+use crate::model::{Embedded, FeatureKind, Model};
+use crate::observe::Observer;
+use crate::run::{FileRow, RunFolder, Warning};
+use pcp_core::centres::Centres;
+use pcp_core::error::{Error, Result, nearest as nearest_word};
+use pcp_core::io::atomic::require_absent;
+use pcp_core::io::csv;
+use pcp_core::matrix::Matrix;
+use pcp_core::matrix::Metric;
+use pcp_core::neighbours::nearest;
+use pcp_core::purify::{Grouping, Status};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which images are assigned, and to the clusters of which run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssignOptions {
+    /// A finished run.
+    pub run: PathBuf,
+    /// A folder of images, one image, cifar10, cifar100 or bundled.
+    pub images: String,
+    /// Where the CIFAR files are.
+    pub data_dir: Option<PathBuf>,
+    /// A new CSV file to write.
+    pub out: Option<PathBuf>,
+}
+
+impl AssignOptions {
+    /// Assigns `images`; nothing is written.
+    pub fn new(run: impl Into<PathBuf>, images: impl Into<String>) -> Self {
+        AssignOptions { run: run.into(), images: images.into(), data_dir: None, out: None }
+    }
+}
+
+/// An image and the cluster it belongs to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AssignedImage {
+    /// Its name.
+    pub file: String,
+    /// The nearest purified cluster.
+    pub cluster: u32,
+    /// Distance to the cluster's centre.
+    pub distance: f32,
+    /// Softmax of the cosines with all centres over the run's temperature.
+    pub confidence: f32,
+    /// Share of the cluster's members that are as far from its centre or farther.
+    pub fit: f32,
+}
+
+impl CsvRow for AssignedImage {
+    const HEADING: &'static str = "file,cluster,distance,confidence,fit";
+
+    fn line(&self) -> String {
+        let file = csv::field(&self.file);
+        format!("{file},{},{:.4},{:.4},{:.3}", self.cluster, self.distance, self.confidence, self.fit)
+    }
+}
+
+/// Where images belong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AssignResult {
+    /// The images that could be read.
+    pub images: Vec<AssignedImage>,
+    /// Those that could not.
+    pub left_out: Vec<BadFile>,
+    /// The file that was written.
+    pub out: Option<PathBuf>,
+}
+
+/// Says which of a run's purified clusters images belong to.
+pub fn assign(options: &AssignOptions, observer: &Arc<dyn Observer>) -> Result<AssignResult> {
+    options.out.as_deref().map_or(Ok(()), require_absent)?;
+    let run = FinishedRun::open(&options.run)?;
+    let centres = Centres::new(&run.features, &run.grouping);
+    if centres.is_empty() {
+        let message = format!("no cluster of {} has purified members", options.run.display());
+        return Err(Error::data(message, "train with fewer `clusters`, or cluster its embeddings instead"));
+    }
+    let tau = run.folder.read_config()?.0.objective.tau;
+    let pictures = listed(&options.images, options.data_dir.as_deref(), observer)?;
+    let (rows, found) = run.embed(&pictures, observer)?;
+    for bad in &found.bad {
+        observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
+    }
+    let places = observer.cancel().run(move || centres.places(&rows, tau))?;
+    let assigned = found.rows.into_iter().zip(&places).map(|(row, place)| AssignedImage {
+        file: row.file,
+        cluster: place.cluster,
+        distance: place.distance,
+        confidence: place.confidence,
+        fit: place.fit,
+    });
+    let images: Vec<AssignedImage> = assigned.collect();
+    write_rows(options.out.as_deref(), &images)?;
+    Ok(AssignResult { images, left_out: found.bad, out: options.out.clone() })
+}
+
+/// Which image's neighbours are looked for, and in which run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeighboursOptions {
+    /// A finished run.
+    pub run: PathBuf,
+    /// An image file, or the name of one of the run's images.
+    pub image: PathBuf,
+    /// Neighbours to find.
+    pub count: usize,
+    /// A new CSV file to write.
+    pub out: Option<PathBuf>,
+}
+
+impl NeighboursOptions {
+    /// Ten neighbours; nothing is written.
+    pub fn new(run: impl Into<PathBuf>, image: impl Into<PathBuf>) -> Self {
+        NeighboursOptions { run: run.into(), image: image.into(), count: 10, out: None }
+    }
+}
+
+/// An image of a run that is like another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourImage {
+    /// Its name.
+    pub file: String,
+    /// Cosine of the embeddings.
+    pub cosine: f32,
+    /// Its cluster.
+    pub cluster: u32,
+    /// What purification made of it.
+    #[serde(with = "status_name")]
+    pub status: Status,
+    /// Its class, where there is one.
+    pub label: Option<String>,
+}
+
+impl CsvRow for NeighbourImage {
+    const HEADING: &'static str = "file,cosine,cluster,status,label";
+
+    fn line(&self) -> String {
+        let label = self.label.as_deref().map(csv::field).unwrap_or_default();
+        format!("{},{:.4},{},{},{label}", csv::field(&self.file), self.cosine, self.cluster, self.status.name())
+    }
+}
+
+/// The images of a run that are most like one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NeighboursResult {
+    /// The most alike first.
+    pub images: Vec<NeighbourImage>,
+    /// The file that was written.
+    pub out: Option<PathBuf>,
+}
+
+/// Finds the images of a run that are most like one.
+pub fn neighbours(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> Result<NeighboursResult> {
+    options.out.as_deref().map_or(Ok(()), require_absent)?;
+    if options.count == 0 {
+        return Err(Error::usage("`count` is 0", "ask for at least one neighbour"));
+    }
+    let run = FinishedRun::open(&options.run)?;
+    let name = options.image.to_string_lossy();
+    let own = run.files.iter().position(|f| f.file == name);
+    let query = match own {
+        Some(row) => Matrix::new(run.features.dim, run.features.row(row).to_vec()),
+        None if options.image.is_file() => run.embed(&Pictures::Files(Arc::new(list(&options.image)?)), observer)?.0,
+        None => {
+            let like = nearest_word(&name, run.files.iter().map(|f| f.file.as_str()));
+            let hint = like.map_or_else(|| "check the path".to_string(), |like| format!("did you mean {like}?"));
+            return Err(Error::usage(format!("{name} is no image file and no image of the run"), hint));
+        }
+    };
+    // One more, since an image of the run finds itself.
+    let count = options.count.saturating_add(usize::from(own.is_some()));
+    let found = nearest(&query, &run.features, count, false, &|_| ());
+    let neighbour = |(i, cosine): (&u32, &f32)| {
+        let row = *i as usize;
+        NeighbourImage {
+            file: run.files[row].file.clone(),
+            cosine: *cosine,
+            cluster: run.grouping.cluster[row],
+            status: run.grouping.status[row],
+            label: run.files[row].label.clone(),
+        }
+    };
+    let pairs = found.index.iter().zip(&found.similarity).filter(|(i, _)| Some(**i as usize) != own);
+    let images: Vec<NeighbourImage> = pairs.take(options.count).map(neighbour).collect();
+    write_rows(options.out.as_deref(), &images)?;
+    Ok(NeighboursResult { images, out: options.out.clone() })
+}
+
+/// A finished run: its embeddings as unit rows, with their names and clusters.
+struct FinishedRun {
+    folder: RunFolder,
+    features: Matrix,
+    files: Vec<FileRow>,
+    grouping: Grouping,
+}
+
+impl FinishedRun {
+    fn open(path: &Path) -> Result<FinishedRun> {
+        let folder = RunFolder::open(path)?;
+        require_embeddings(&folder)?;
+        let (features, files) = (folder.read_embeddings()?, folder.read_files()?);
+        let grouping = folder.read_final_clusters()?;
+        if files.len() != features.rows || grouping.cluster.len() != features.rows {
+            let message = format!("files.csv, clusters.csv and embeddings.npy of {} differ in length", path.display());
+            return Err(Error::file(message, "restore the files, or run it again"));
+        }
+        Ok(FinishedRun { folder, features: Metric::Cosine.prepared(features), files, grouping })
+    }
+
+    /// Unit embeddings of `pictures` by the run's network.
+    fn embed(&self, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
+        let model = Model::open(self.folder.path())?;
+        let part = Part::begin("embedding", pictures.len(), observer);
+        let found = model.features_of(pictures, FeatureKind::Embedding, observer.cancel(), &|n| part.more(n));
+        part.end();
+        found
+    }
+}

@@ -1,0 +1,64 @@
+//! Questions to a tiny run that was never trained.
+
+use super::*;
+use crate::config::Config;
+use crate::data::{self, Load, Source};
+use crate::observe::Silent;
+use crate::run::About;
+use pcp_core::purify::{Positives, Purified};
+
+fn silent() -> Arc<dyn Observer> {
+    Arc::new(Silent::default())
+}
+
+/// A run of five images in two clusters; `kept` says whether purification kept them.
+fn run(folder: &Path, kept: bool) -> PathBuf {
+    let images = folder.join("images");
+    std::fs::create_dir(&images).unwrap();
+    (0..5).for_each(|i| image::RgbImage::new(8, 8).save(images.join(format!("{i}.png"))).unwrap());
+    let dataset = data::load(&Load::new(Source::Folder(images)), &|_, _| ()).unwrap();
+    let (path, config, about) = (folder.join("run"), Config::default(), About::default());
+    let run = RunFolder::begin(&path, false, &config.resolve(&dataset).unwrap(), &about, &dataset).unwrap();
+    let e = neighbours(&NeighboursOptions::new(&path, "0.png"), &silent()).unwrap_err();
+    assert!(e.message.contains("no embeddings yet") && e.hint.contains("`resume`"), "{e:?}");
+    run.write_embeddings(&Matrix::new(2, vec![1.0, 0.0, 0.9, 0.1, 0.8, 0.2, 0.1, 0.9, 0.0, 1.0])).unwrap();
+    let status = if kept { Status::Kept } else { Status::Instance };
+    let purified = Purified {
+        positives: Positives::from_sets(5, [vec![0, 1, 2], vec![3, 4]].into_iter().filter(|_| kept)),
+        status: vec![status; 5],
+        distance: vec![0.1; 5],
+        vote: vec![f32::NAN; 5],
+    };
+    run.write_final_clusters(&dataset, &[0, 0, 0, 1, 1], &purified).unwrap();
+    path
+}
+
+#[test]
+fn an_image_of_the_run_finds_the_others_and_not_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = run(dir.path(), true);
+    let out = Some(dir.path().join("near.csv"));
+    let options = NeighboursOptions { count: 2, out: out.clone(), ..NeighboursOptions::new(&path, "0.png") };
+    let found = neighbours(&options, &silent()).unwrap();
+    assert_eq!(found.images.iter().map(|n| n.file.as_str()).collect::<Vec<_>>(), ["1.png", "2.png"]);
+    assert_eq!((found.images[0].cluster, found.images[0].status), (0, Status::Kept));
+    let text = std::fs::read_to_string(out.unwrap()).unwrap();
+    assert!(text.starts_with("file,cosine,cluster,status,label\n1.png,0.9939,0,kept,"), "{text}");
+    let json = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<NeighboursResult>(&json).unwrap(), found);
+    let all = neighbours(&NeighboursOptions::new(&path, "4.png"), &silent()).unwrap();
+    assert_eq!((all.images.len(), all.images[0].file.as_str()), (4, "3.png"));
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = run(dir.path(), false);
+    let e = neighbours(&NeighboursOptions::new(&path, "O.png"), &silent()).unwrap_err();
+    assert!(e.hint.contains("did you mean 0.png"), "{e:?}");
+    let none = NeighboursOptions { count: 0, ..NeighboursOptions::new(&path, "0.png") };
+    assert!(neighbours(&none, &silent()).unwrap_err().message.contains("`count` is 0"));
+    let e = assign(&AssignOptions::new(&path, dir.path().display().to_string()), &silent()).unwrap_err();
+    assert!(e.message.contains("no cluster of") && e.hint.contains("`clusters`"), "{e:?}");
+    assert!(assign(&AssignOptions::new(dir.path(), "bundled"), &silent()).is_err(), "no run");
+}

@@ -1,0 +1,90 @@
+//! What a purification reads: matrices, past assignments, labels, the clusters of a run.
+
+use super::PurifyOptions;
+use crate::jobs::source::Embeddings;
+use crate::observe::Observer;
+use crate::run::RunFolder;
+use pcp_core::error::{Error, Result};
+use pcp_core::io::matrix::{Unusable, without};
+use pcp_core::matrix::Matrix;
+use pcp_core::{history, labels};
+use std::sync::Arc;
+
+/// Everything without the rows that cannot be used.
+pub(super) struct Inputs {
+    /// The newest matrix.
+    pub embeddings: Embeddings,
+    /// Those before it, newest first.
+    pub older: Vec<Arc<Matrix>>,
+    /// Past assignments, newest first.
+    pub assignments: Vec<Vec<u32>>,
+    /// Classes, and that of every row.
+    pub labels: Option<(Vec<String>, Vec<Option<u32>>)>,
+    /// Final clusters of a run, and those of its epochs, newest first.
+    pub run: Option<(Vec<u32>, Vec<Vec<u32>>)>,
+}
+
+impl Inputs {
+    pub(super) fn read(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<Inputs> {
+        let kmeans = &options.kmeans;
+        let (metric, files) = (kmeans.metric, kmeans.files.as_deref());
+        let Some((newest, before)) = options.embeddings.split_last() else {
+            return Err(Error::usage("there is no matrix", "give one, or a run folder"));
+        };
+        let embeddings = Embeddings::read(newest, files, observer)?;
+        let (rows, names) = (embeddings.features.rows, embeddings.names.as_deref());
+        let mut bad = embeddings.bad_rows(metric, kmeans.skip_bad_rows)?;
+        let mut older = Vec::new();
+        for source in before.iter().rev().take(options.votes) {
+            let other = Embeddings::read(source, files, observer)?;
+            if other.features.rows != rows {
+                let message =
+                    format!("{} has {} rows, {} has {rows}", other.shown, other.features.rows, embeddings.shown);
+                return Err(Error::data(message, "give matrices of the same images in the same order"));
+            }
+            bad.extend(other.bad_rows(metric, kmeans.skip_bad_rows)?);
+            older.push(other);
+        }
+        let past_files = options.past.iter().rev().take(options.votes);
+        let assignments: Vec<Vec<u32>> =
+            past_files.map(|path| history::read(path, rows, names)).collect::<Result<_>>()?;
+        let labels = options.labels.as_deref().map(|path| labels::read(path, rows, names)).transpose()?;
+        let run = embeddings.run.as_ref().map(|(run, _)| run_clusters(run, rows, options.votes)).transpose()?;
+        // A row that one matrix cannot use is left out of all.
+        bad.sort_by_key(|u: &Unusable| u.row);
+        bad.dedup_by_key(|u| u.row);
+        let out: Vec<usize> = bad.iter().map(|u| u.row).collect();
+        let kept = |all: Vec<Vec<u32>>| all.into_iter().map(|labels| without(labels, &out)).collect::<Vec<_>>();
+        Ok(Inputs {
+            older: older.into_iter().map(|other| other.ready(bad.clone(), metric).features).collect(),
+            assignments: kept(assignments),
+            labels: labels.map(|(classes, of)| (classes, without(of, &out))),
+            run: run.map(|(last, past)| (without(last, &out), kept(past))),
+            embeddings: embeddings.ready(bad, metric),
+        })
+    }
+}
+
+/// The final clusters of a run, and those of its last epochs, newest first; epochs in which nothing was clustered do not count.
+fn run_clusters(run: &RunFolder, rows: usize, most: usize) -> Result<(Vec<u32>, Vec<Vec<u32>>)> {
+    let fits = |labels: Vec<u32>, what: &str| match labels.len() == rows {
+        true => Ok(labels),
+        false => Err(Error::file(
+            format!("{what} of {} has {} rows, embeddings.npy has {rows}", run.path().display(), labels.len()),
+            "restore the files, or run it again",
+        )),
+    };
+    let last = fits(run.read_final_clusters()?.cluster, "clusters.csv")?;
+    let mut past = Vec::new();
+    for epoch in run.epochs_with_clusters().into_iter().rev() {
+        let labels = fits(run.read_epoch_clusters(epoch)?.cluster, "clusters/")?;
+        let mut distinct = labels.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() == labels.len() || past.len() == most {
+            break;
+        }
+        past.push(labels);
+    }
+    Ok((last, past))
+}

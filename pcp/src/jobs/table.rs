@@ -1,0 +1,31 @@
+//! Results that are rows of a table.
+
+use pcp_core::error::Result;
+use pcp_core::io::atomic::{make_parent, write_bytes};
+use std::path::Path;
+
+/// A row of a CSV file.
+pub trait CsvRow {
+    /// The first line of the file.
+    const HEADING: &'static str;
+
+    /// The row as a line.
+    fn line(&self) -> String;
+}
+
+/// Rows as the text of a CSV file.
+pub fn csv_text<'a, T: CsvRow + 'a>(rows: impl IntoIterator<Item = &'a T>) -> String {
+    let mut text = format!("{}\n", T::HEADING);
+    for row in rows {
+        text += &row.line();
+        text.push('\n');
+    }
+    text
+}
+
+/// Writes the new file `out`, where one is asked for.
+pub(crate) fn write_rows<T: CsvRow>(out: Option<&Path>, rows: &[T]) -> Result<()> {
+    let Some(out) = out else { return Ok(()) };
+    make_parent(out)?;
+    write_bytes(out, csv_text(rows).as_bytes())
+}
