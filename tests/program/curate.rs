@@ -112,7 +112,7 @@ fn a_run_meets_its_own_and_other_images() {
     assert!(fail(2, &["embed", run_, images_, "--out", &path("emb.npy")]).contains("there already"));
     let said = fail(2, &["embed", run_, images_, "--features", "layer9", "--out", &path("n.npy")]);
     assert!(said.contains("layer9") && said.contains("layer4"), "{said}");
-    assert!(fail(2, &["embed", run_, images_, "--features", "all", "--out", &path("n.npy")]).contains("one layer"));
+    assert!(fail(2, &["embed", run_, images_, "--features", "all", "--out", &path("n.npy")]).contains("no layer all"));
     assert!(
         fail(1, &["embed", run_, images.join("a/broken.jpg").to_str().unwrap(), "--out", &path("n.npy")])
             .contains("none of the images can be read")

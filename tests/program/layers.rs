@@ -12,9 +12,8 @@ const CORE: &[&[&str]] = &[
     &["tsne", "centres", "cluster_count", "duplicates", "history", "label_errors", "outliers"],
 ];
 const PCP: &[&[&str]] = &[
-    &["config", "picture"],
-    &["data"],
-    &["run", "schedule"],
+    &["config", "data", "picture"],
+    &["run"],
     &["model"],
     &["method", "evaluate", "observe", "embed"],
     &["train"],

@@ -117,7 +117,7 @@ fn only_a_free_place_is_taken() {
     put(dir.path(), "full/file", "mine");
     for taken in ["file", "full", "imagenet"] {
         let e = refusal(&dir.path().join(taken));
-        assert!(e.kind == Kind::Usage && e.message.contains("is there already") && e.hint.contains("--out"), "{e:?}");
+        assert!(e.kind == Kind::Usage && e.message.contains("is there already") && e.hint.contains("`out`"), "{e:?}");
     }
     for nameless in ["", "/", ".", "a/.."] {
         assert!(refusal(Path::new(nameless)).message.contains("no name"), "{nameless}");
