@@ -4,6 +4,8 @@
 //! Rates count the operations of a direct convolution, so that Winograd may pass the peak. Times are of the process,
 //! not of the clock on the wall, so that other work on the machine disturbs them little.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)] // an example shows what it measured
+
 use burn::tensor::{Device, Tensor, TensorData};
 use kernels::{Conv, Level, conv_affine, conv_bn, force_level, gemm_rate, level};
 

@@ -3,6 +3,8 @@
 //! Prints images per second, and the CPU time of an image on stderr. A training step is forward, softmax over a bank
 //! of 50,000, backward and SGD.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)] // an example shows what it measured
+
 use burn::tensor::{Device, Tensor, TensorData};
 use kernels::{Conv, Level, Sgd, bank_softmax, conv_affine, conv_bn, force_level, mean_pool, sgd, stock};
 use std::time::Instant;

@@ -83,9 +83,11 @@ fn softmax<S: Simd>(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax 
 
 /// Maximum, sum and weighted sum over some rows of the bank.
 ///
-/// Safety: `out` has `layout.len()` values, `packed` `bp` columns of `d` values.
+/// # Safety
+/// `out` has `layout.len()` values, `packed` `bp` columns of `d` values.
 unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *mut f32) {
     let Layout { bp, d, dp } = layout;
+    // SAFETY: the caller's promise.
     unsafe {
         let (top, sum, weighted) = (out, out.add(bp), out.add(2 * bp));
         std::ptr::write_bytes(out, 0, layout.len());
@@ -115,8 +117,12 @@ unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *
 }
 
 /// `logits[row][i] = row . v_i / tau`.
+///
+/// # Safety
+/// `packed` has `bp` columns of `d` values, and `logits` room for `bp` values a row.
 unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, logits: *mut f32) {
     let (Layout { bp, d, .. }, n, width) = (layout, rows.len() / layout.d, panel_width::<S>());
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -139,6 +145,9 @@ unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, lo
 }
 
 /// Turns logits into exponentials relative to the new maximum, and rescales what was summed under the old one.
+///
+/// # Safety
+/// `logits` holds `n` rows of `bp` values; `top` and `sum` hold `bp` values and `weighted` `bp` rows of `dp`.
 unsafe fn block_softmax<S: Simd>(
     n: usize,
     layout: Layout,
@@ -148,6 +157,7 @@ unsafe fn block_softmax<S: Simd>(
     weighted: *mut f32,
 ) {
     let Layout { bp, dp, .. } = layout;
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]

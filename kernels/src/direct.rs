@@ -140,7 +140,8 @@ impl Geometry {
 
     /// Where the window of each output pixel of a unit begins, and the distance of its segments.
     ///
-    /// Safety: `x` is the whole input, `strip` has [`Geometry::strip_len`] values.
+    /// # Safety
+    /// `x` is the whole input, `strip` has [`Geometry::strip_len`] values.
     unsafe fn windows(&self, u: &Unit, x: *const f32, strip: *mut f32) -> (Vec<*const f32>, usize) {
         let (rows, columns, c) = (self.strip_rows(u), self.strip_columns(), self.c);
         let mut windows = Vec::with_capacity(self.pixels_of(u).1);
@@ -175,8 +176,10 @@ impl Geometry {
 
 /// Copies a row of `w` pixels behind `padding` pixels of zeros, `columns` pixels in all; all zeros without a source.
 ///
-/// Safety: the source holds `w` pixels of `c` values and `to` `columns` pixels.
+/// # Safety
+/// The source holds `w` pixels of `c` values and `to` `columns` pixels.
 unsafe fn copy_row(source: Option<*const f32>, w: usize, padding: usize, to: *mut f32, columns: usize, c: usize) {
+    // SAFETY: the caller's promise.
     unsafe {
         match source {
             Some(source) => {
@@ -222,7 +225,8 @@ fn pack<S: Simd>(w: &[f32], taps: &[usize], of: usize, rows: usize, n: usize, tr
 
 /// `y = conv(x, w)`, finished as asked.
 ///
-/// Safety: all tensors have the sizes of the geometry.
+/// # Safety
+/// All tensors have the sizes of the geometry.
 pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finish: Finish) {
     let taps: Vec<usize> = (0..g.kh * g.kw).collect();
     let packed = pack::<S>(w, &taps, taps.len(), g.c, g.k, false);
@@ -254,7 +258,8 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
 /// Some columns of the rows `out(i) = left(i) B` of `n` columns, for every left side in `rows`; `shape` gives its
 /// segments. Columns begin at a panel.
 ///
-/// Safety: left sides are readable, outputs writable for `n` values, `b` holds the packed panels.
+/// # Safety
+/// Left sides are readable, outputs writable for `n` values, `b` holds the packed panels.
 #[inline(always)]
 unsafe fn products<S: Simd>(
     rows: &[*const f32],
@@ -264,6 +269,7 @@ unsafe fn products<S: Simd>(
     columns: Range<usize>,
     out: impl Fn(usize) -> *mut f32,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -290,7 +296,8 @@ unsafe fn products<S: Simd>(
 
 /// `z = relu?(z scale + shift + residual)` on some columns of `n` rows of `k` values, in place.
 ///
-/// Safety: the rows are this thread's; scale and shift are padded to whole vectors.
+/// # Safety
+/// The rows are this thread's; scale and shift are padded to whole vectors.
 unsafe fn affine<S: Simd>(
     (z, n, k): (*mut f32, usize, usize),
     columns: Range<usize>,
@@ -299,6 +306,10 @@ unsafe fn affine<S: Simd>(
     residual: Option<*const f32>,
     relu: bool,
 ) {
+    /// One vector, or its first `lanes` values.
+    ///
+    /// # Safety
+    /// `z` and the residual hold the values.
     #[inline(always)]
     unsafe fn value<S: Simd, const FULL: bool>(
         z: *mut f32,
@@ -308,6 +319,7 @@ unsafe fn affine<S: Simd>(
         residual: Option<*const f32>,
         relu: bool,
     ) {
+        // SAFETY: the caller's promise.
         unsafe {
             let mut v = S::fma(S::get::<FULL>(z, lanes), a, b);
             if let Some(r) = residual {
@@ -319,6 +331,7 @@ unsafe fn affine<S: Simd>(
             S::put::<FULL>(z, v, lanes);
         }
     }
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]

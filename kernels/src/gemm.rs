@@ -35,6 +35,9 @@ pub struct Left {
 }
 
 /// Computes one block of `R` rows by `NV` vectors and stores its first `rows` rows and `cols` columns.
+///
+/// # Safety
+/// As for [`rows_block`] with a panel of `NV` vectors; `left` has at least `R` rows.
 #[inline(always)]
 unsafe fn rows_micro<S: Simd, const R: usize, const NV: usize>(
     left: &Left,
@@ -43,6 +46,7 @@ unsafe fn rows_micro<S: Simd, const R: usize, const NV: usize>(
     rows: usize,
     cols: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [[S::zero(); NV]; R];
         let mut b = b;
@@ -92,7 +96,8 @@ unsafe fn rows_micro<S: Simd, const R: usize, const NV: usize>(
 
 /// One block: `S::ROWS` rows by the `width` columns of a packed panel; see [`Left`].
 ///
-/// Safety: every row of `left` is readable over its segments, `b` over the panel, and the first `rows` pointers of
+/// # Safety
+/// Every row of `left` is readable over its segments, `b` over the panel, and the first `rows` pointers of
 /// `out` are writable for `cols` values.
 #[inline(always)]
 pub unsafe fn rows_block<S: Simd>(
@@ -103,6 +108,7 @@ pub unsafe fn rows_block<S: Simd>(
     rows: usize,
     cols: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         match (S::ROWS, width / S::LANES) {
             (8, 2) => rows_micro::<S, 8, 2>(left, b, out, rows, cols),
@@ -116,7 +122,8 @@ pub unsafe fn rows_block<S: Simd>(
 
 /// `out[t][0..n] = a[t][0..depth] B` for `t < rows`, row strides `lda` and `ldo`; `out` is padded to whole vectors.
 ///
-/// Safety: `a` holds `rows` rows, `b` the packed panels of `depth` by `n`, `out` `rows` rows of padded `n` values.
+/// # Safety
+/// `a` holds `rows` rows, `b` the packed panels of `depth` by `n`, `out` `rows` rows of padded `n` values.
 pub unsafe fn product<S: Simd>(
     rows: usize,
     depth: usize,
@@ -125,6 +132,7 @@ pub unsafe fn product<S: Simd>(
     n: usize,
     (out, ldo): (*mut f32, usize),
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -156,6 +164,10 @@ pub enum Rows<'a> {
     Indirect(&'a [*const f32], usize),
 }
 
+/// `R` rows of [`outer`] by `NV` vectors, from row `column` of the left side on.
+///
+/// # Safety
+/// As for [`outer`]; `out` has room for the rows and vectors.
 #[inline(always)]
 unsafe fn outer_micro<S: Simd, const R: usize, const NV: usize>(
     n: usize,
@@ -165,6 +177,7 @@ unsafe fn outer_micro<S: Simd, const R: usize, const NV: usize>(
     (out, ldo): (*mut f32, usize),
     add: bool,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [[S::zero(); NV]; R];
         match a {
@@ -188,12 +201,17 @@ unsafe fn outer_micro<S: Simd, const R: usize, const NV: usize>(
     }
 }
 
+/// One outer product, added to `acc`.
+///
+/// # Safety
+/// `a` holds `R` values and `b` `NV` vectors.
 #[inline(always)]
 unsafe fn outer_step<S: Simd, const R: usize, const NV: usize>(
     a: *const f32,
     b: *const f32,
     acc: &mut [[S::V; NV]; R],
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut bv = [S::zero(); NV];
         for v in 0..NV {
@@ -211,7 +229,8 @@ unsafe fn outer_step<S: Simd, const R: usize, const NV: usize>(
 /// `out[r][0..k] = sum over p < n of a[p][r] b[p][0..k]` for `r < m`, added to what is there when `add`; `k` columns
 /// padded to whole vectors.
 ///
-/// Safety: `a` holds `n` rows of `m` values, `b` `n` rows and `out` `m` rows of padded `k` values.
+/// # Safety
+/// `a` holds `n` rows of `m` values, `b` `n` rows and `out` `m` rows of padded `k` values.
 pub unsafe fn outer<S: Simd>(
     n: usize,
     m: usize,
@@ -221,6 +240,7 @@ pub unsafe fn outer<S: Simd>(
     (out, ldo): (*mut f32, usize),
     add: bool,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -250,6 +270,9 @@ pub unsafe fn outer<S: Simd>(
 }
 
 /// [`outer_micro`], returning the rows done.
+///
+/// # Safety
+/// As there.
 #[inline(always)]
 unsafe fn outer_rows<S: Simd, const R: usize, const NV: usize>(
     n: usize,
@@ -259,6 +282,7 @@ unsafe fn outer_rows<S: Simd, const R: usize, const NV: usize>(
     out: (*mut f32, usize),
     add: bool,
 ) -> usize {
+    // SAFETY: the caller's promise.
     unsafe { outer_micro::<S, R, NV>(n, a, column, b, out, add) };
     R
 }

@@ -4,6 +4,7 @@ use crate::layer::{self, Incoming, Kept, Outputs, Shape};
 use crate::level::{Level, at_level, force_level};
 use crate::memory::Ptr;
 use crate::{Sgd, bank, pool, sgd};
+use std::io::Write;
 use std::ops::{Deref, DerefMut};
 
 /// `len` values between two unmapped pages, flush with one of them.
@@ -109,7 +110,12 @@ fn others(end: bool) {
 
 #[test]
 fn nothing_is_read_or_written_outside() {
-    for level in Level::all() {
+    for level in Level::EVERY {
+        if !level.available() {
+            // past the test harness, which hides what a passing test prints
+            let _ = writeln!(std::io::stderr(), "skipped: {level:?}, this CPU cannot run it");
+            continue;
+        }
         force_level(Some(level));
         for end in [true, false] {
             others(end);

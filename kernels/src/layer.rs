@@ -57,10 +57,14 @@ impl Shape {
         self.b * oh * ow * self.k
     }
 
-    /// Safety: the tensors have this shape.
+    /// The convolution by whichever algorithm pays.
+    ///
+    /// # Safety
+    /// `out` has room for [`Shape::output_len`] values, and `finish` has the sizes of [`Finish`].
     unsafe fn convolve<S: Simd>(&self, x: &[f32], w: &[f32], out: Ptr, finish: Finish) {
         assert_eq!(x.len(), self.b * self.h * self.w * self.c);
         assert_eq!(w.len(), self.k * self.c * self.kh * self.kw);
+        // SAFETY: the caller's promise.
         unsafe {
             match self.plan(true) {
                 Plan::Winograd(g) => winograd::forward::<S>(&g, x, w, out, finish),

@@ -33,9 +33,12 @@ impl Level {
         }
     }
 
+    /// Every level there is, the slowest first.
+    pub const EVERY: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+
     /// Every level this CPU can run, the slowest first.
     pub fn all() -> Vec<Level> {
-        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|level| level.available()).collect()
+        Self::EVERY.into_iter().filter(|level| level.available()).collect()
     }
 }
 

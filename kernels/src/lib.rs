@@ -9,8 +9,6 @@
 //! ([`level`]); on any other device they are Burn's own operations, with the same results up to rounding. The same bits
 //! come out for any number of threads at a given level.
 
-#![allow(clippy::needless_range_loop)] // kernels index registers, pointers and arrays by the same number
-
 mod bank;
 mod direct;
 mod extension;

@@ -30,9 +30,11 @@ unsafe impl Sync for Ptr {}
 impl Ptr {
     /// The address `o` values further on.
     ///
-    /// Safety: within the block or one past it.
+    /// # Safety
+    /// Within the block or one past it.
     #[inline(always)]
     pub unsafe fn at(self, o: usize) -> *mut f32 {
+        // SAFETY: the caller's promise.
         unsafe { self.0.add(o) }
     }
 }

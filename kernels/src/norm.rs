@@ -40,7 +40,8 @@ pub fn moments(parts: &[f32], stride: usize, k: usize) -> (Vec<f32>, Vec<f32>) {
 /// Writes the statistics of some columns of `n` rows of `k` values at `z`; see [`statistics_len`]. The call with the
 /// first column writes the count.
 ///
-/// Safety: `z` holds the rows, `out` [`statistics_len`] values, `stride` is `k` rounded up to whole vectors.
+/// # Safety
+/// `z` holds the rows, `out` [`statistics_len`] values, `stride` is `k` rounded up to whole vectors.
 pub unsafe fn statistics<S: Simd>(
     z: *const f32,
     n: usize,
@@ -50,9 +51,15 @@ pub unsafe fn statistics<S: Simd>(
     stride: usize,
 ) {
     if columns.start == 0 {
+        // SAFETY: the caller's promise.
         unsafe { *out.add(3 * stride) = n as f32 };
     }
+    // SAFETY: the caller's promise.
     unsafe {
+        /// One vector of columns, or its first `lanes`.
+        ///
+        /// # Safety
+        /// As for [`statistics`].
         #[inline(always)]
         unsafe fn block<S: Simd, const FULL: bool>(
             z: *const f32,
@@ -62,6 +69,7 @@ pub unsafe fn statistics<S: Simd>(
             out: *mut f32,
             stride: usize,
         ) {
+            // SAFETY: the caller's promise.
             unsafe {
                 let shift = S::get::<FULL>(z, lanes);
                 let (mut s1, mut s2) = (S::zero(), S::zero());
@@ -138,7 +146,8 @@ pub struct Affine {
 
 /// `y = relu?(z scale + shift + residual)`; `y` may be `z` itself.
 ///
-/// Safety: `z`, `y` and the residual hold `len` values.
+/// # Safety
+/// `z`, `y` and the residual hold `len` values.
 pub unsafe fn apply<S: Simd>(
     (z, len): (Ptr, usize),
     affine: &Affine,
@@ -168,6 +177,10 @@ pub unsafe fn apply<S: Simd>(
     });
 }
 
+/// One vector of [`apply`], or its first `n` values.
+///
+/// # Safety
+/// `z`, `r` (with a residual) and `y` hold the values.
 #[inline(always)]
 unsafe fn apply_one<S: Simd, const FULL: bool, const RESIDUAL: bool, const RELU: bool>(
     z: *const f32,
@@ -177,6 +190,7 @@ unsafe fn apply_one<S: Simd, const FULL: bool, const RESIDUAL: bool, const RELU:
     y: *mut f32,
     n: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut v = S::fma(S::get::<FULL>(z, n), a, b);
         if RESIDUAL {
@@ -189,6 +203,10 @@ unsafe fn apply_one<S: Simd, const FULL: bool, const RESIDUAL: bool, const RELU:
     }
 }
 
+/// `n` values of [`apply`], from the first of a period on.
+///
+/// # Safety
+/// `z`, `r` (with a residual) and `y` hold `n` values, `a` and `b` a period.
 unsafe fn apply_unit<S: Simd, const RESIDUAL: bool, const RELU: bool>(
     z: *const f32,
     a: *const f32,
@@ -198,6 +216,7 @@ unsafe fn apply_unit<S: Simd, const RESIDUAL: bool, const RELU: bool>(
     n: usize,
     period: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -231,7 +250,8 @@ pub enum Mask<'a> {
 
 /// `(sum g, sum g (z - mean))` per view and channel, with `g` the masked `dy`, which is also written to `masked`.
 ///
-/// Safety: `dy` and `masked` hold as many values as `z`; they may be the same.
+/// # Safety
+/// `dy` and `masked` hold as many values as `z`; they may be the same.
 pub unsafe fn reduce<S: Simd>(
     dy: Ptr,
     z: &[f32],
@@ -299,7 +319,13 @@ struct ReduceUnit {
 }
 
 impl ReduceUnit {
+    /// Writes the unit's sums.
+    ///
+    /// # Safety
+    /// The pointers hold `n` values, the tables a period and `out` two; `y` counts for mask 2 only, and a null
+    /// `masked` is not written.
     unsafe fn run<S: Simd, const MASK: u8>(&self) {
+        // SAFETY: the caller's promise.
         unsafe {
             S::run(
                 #[inline(always)]
@@ -321,8 +347,12 @@ impl ReduceUnit {
     }
 
     /// The sums of `NB` vectors of columns from `at` on.
+    ///
+    /// # Safety
+    /// As for [`ReduceUnit::run`].
     #[inline(always)]
     unsafe fn columns<S: Simd, const MASK: u8, const NB: usize>(&self, at: usize) {
+        // SAFETY: the caller's promise.
         unsafe {
             let (mut s1, mut s2) = ([S::zero(); NB], [S::zero(); NB]);
             let mut row = at;
@@ -347,6 +377,10 @@ impl ReduceUnit {
         }
     }
 
+    /// One vector, or its first `n` values, added to the sums.
+    ///
+    /// # Safety
+    /// As for [`ReduceUnit::run`].
     #[inline(always)]
     unsafe fn value<S: Simd, const MASK: u8, const FULL: bool>(
         &self,
@@ -356,6 +390,7 @@ impl ReduceUnit {
         s1: &mut S::V,
         s2: &mut S::V,
     ) {
+        // SAFETY: the caller's promise.
         unsafe {
             let (mut g, z) = (S::get::<FULL>(self.dy.add(o), n), S::get::<FULL>(self.z.add(o), n));
             if MASK == 2 {
@@ -390,17 +425,25 @@ pub struct Gradient<'a> {
 
 impl Gradient<'_> {
     /// The coefficients of a view from channel `at` on: scale, shift, p, q.
+    ///
+    /// # Safety
+    /// The view exists, and `at` is a multiple of the lanes below `stride`.
     #[inline(always)]
     pub unsafe fn at<S: Simd>(&self, view: usize, at: usize) -> [S::V; 4] {
+        // SAFETY: the caller's promise.
         unsafe {
             let c = self.coefficients.as_ptr().add(view * 4 * self.stride + at);
             [S::load(c), S::load(c.add(self.stride)), S::load(c.add(2 * self.stride)), S::load(c.add(3 * self.stride))]
         }
     }
 
-    /// One vector of `dz` at offset `o`.
+    /// One vector of `dz` at offset `o`, or its first `n` values.
+    ///
+    /// # Safety
+    /// The values lie within the tensors.
     #[inline(always)]
     pub unsafe fn value<S: Simd, const FULL: bool>(&self, o: usize, n: usize, [a, b, p, q]: [S::V; 4]) -> S::V {
+        // SAFETY: the caller's promise.
         unsafe {
             let z = S::get::<FULL>(self.z.as_ptr().add(o), n);
             let mut g = S::get::<FULL>(self.g.as_ptr().add(o), n);
@@ -414,7 +457,8 @@ impl Gradient<'_> {
     /// Writes some columns of `pixels` pixels of `dz` from pixel `from` on to `out`, `ldo` values apart; whole vectors
     /// are written when `ldo` leaves room for them.
     ///
-    /// Safety: the pixels lie within the tensors and one view, and `out` has room.
+    /// # Safety
+    /// The pixels lie within the tensors and one view, and `out` has room.
     pub unsafe fn write<S: Simd>(
         &self,
         view: usize,
@@ -424,6 +468,7 @@ impl Gradient<'_> {
         out: *mut f32,
         ldo: usize,
     ) {
+        // SAFETY: the caller's promise.
         unsafe {
             S::run(
                 #[inline(always)]

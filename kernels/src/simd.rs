@@ -3,9 +3,6 @@
 //! A kernel is one generic function over [`Simd`]; its loops stand inside [`Simd::run`], which compiles them with the
 //! instruction set's features. Every operation is `#[inline(always)]`, so that it ends up inside that function, and
 //! closures given to `run` must be `#[inline(always)]` too.
-//!
-//! Safety, for every function here: the CPU must have the implementation's features, which [`crate::level`] has made
-//! sure of before a generic kernel is called; pointers must be valid for the lanes read or written.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -14,6 +11,11 @@ use std::arch::x86_64::*;
 pub const MAX_ROWS: usize = 8;
 
 /// A vector of f32 and its arithmetic.
+///
+/// # Safety
+/// For every function: the CPU has the implementation's features, which [`crate::level`] has made sure of before a
+/// generic kernel is called, and pointers are valid for the lanes that are read or written.
+#[expect(clippy::missing_safety_doc, reason = "one promise for all functions, in the trait's own text")]
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of a vector.
     const LANES: usize;
@@ -60,21 +62,25 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// All lanes zero.
     #[inline(always)]
     unsafe fn zero() -> Self::V {
+        // SAFETY: the caller's promise.
         unsafe { Self::splat(0.0) }
     }
     /// A whole vector, or its first `n` lanes when not `FULL`.
     #[inline(always)]
     unsafe fn get<const FULL: bool>(p: *const f32, n: usize) -> Self::V {
+        // SAFETY: the caller's promise.
         unsafe { if FULL { Self::load(p) } else { Self::load_part(p, n) } }
     }
     /// Writes a whole vector, or its first `n` lanes when not `FULL`.
     #[inline(always)]
     unsafe fn put<const FULL: bool>(p: *mut f32, v: Self::V, n: usize) {
+        // SAFETY: the caller's promise.
         unsafe { if FULL { Self::store(p, v) } else { Self::store_part(p, v, n) } }
     }
     /// `e^x` for `x <= 0`, to about 2e-7; below -87 it stays at `e^-87`, which is next to nothing.
     #[inline(always)]
     unsafe fn exp(x: Self::V) -> Self::V {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let s = |v: f32| Self::splat(v);
             let x = Self::max(s(-87.0), x);
@@ -98,6 +104,17 @@ pub const fn padded<S: Simd>(a: usize) -> usize {
     a.next_multiple_of(S::LANES)
 }
 
+/// Operations of [`Simd`] that are an expression of a few instructions.
+macro_rules! operations {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? = $body:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($arg: $type),*) $(-> $out)? {
+            // SAFETY: the caller keeps the promise of the trait: features and valid pointers.
+            unsafe { $body }
+        }
+    )*};
+}
+
 /// AVX-512: 32 registers hold 8 rows of 2.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
@@ -112,6 +129,8 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn run<R>(f: impl FnOnce() -> R) -> R {
+        /// # Safety
+        /// The CPU has the features.
         #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
         unsafe fn compiled<R>(f: impl FnOnce() -> R) -> R {
             f()
@@ -119,65 +138,24 @@ impl Simd for Avx512 {
         // SAFETY: the caller vouches for the CPU's features.
         unsafe { compiled(f) }
     }
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> __m512 {
-        unsafe { _mm512_set1_ps(x) }
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> __m512 {
-        unsafe { _mm512_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn load_part(p: *const f32, n: usize) -> __m512 {
-        unsafe { _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, p) }
-    }
-    #[inline(always)]
-    unsafe fn store(p: *mut f32, v: __m512) {
-        unsafe { _mm512_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn store_part(p: *mut f32, v: __m512, n: usize) {
-        unsafe { _mm512_mask_storeu_ps(p, ((1u32 << n) - 1) as u16, v) }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_add_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_sub_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
-        unsafe { _mm512_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    unsafe fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 {
-        unsafe { _mm512_fnmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    unsafe fn max(a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_max_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn where_positive(test: __m512, v: __m512) -> __m512 {
-        unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, _mm512_setzero_ps(), _CMP_GT_OQ), v) }
-    }
-    #[inline(always)]
-    unsafe fn round(v: __m512) -> __m512 {
-        unsafe { _mm512_roundscale_ps(v, 0) }
-    }
-    #[inline(always)]
-    unsafe fn power_of_two(n: __m512) -> __m512 {
-        unsafe { _mm512_scalef_ps(_mm512_set1_ps(1.0), n) }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const f32) {
-        unsafe { _mm_prefetch(p as *const i8, _MM_HINT_T0) }
+
+    operations! {
+        fn splat(x: f32) -> __m512 = _mm512_set1_ps(x);
+        fn load(p: *const f32) -> __m512 = _mm512_loadu_ps(p);
+        fn load_part(p: *const f32, n: usize) -> __m512 = _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, p);
+        fn store(p: *mut f32, v: __m512) = _mm512_storeu_ps(p, v);
+        fn store_part(p: *mut f32, v: __m512, n: usize) = _mm512_mask_storeu_ps(p, ((1u32 << n) - 1) as u16, v);
+        fn add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        fn sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        fn mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        fn fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
+        fn max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        fn where_positive(test: __m512, v: __m512) -> __m512 =
+            _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, _mm512_setzero_ps(), _CMP_GT_OQ), v);
+        fn round(v: __m512) -> __m512 = _mm512_roundscale_ps(v, 0);
+        fn power_of_two(n: __m512) -> __m512 = _mm512_scalef_ps(_mm512_set1_ps(1.0), n);
+        fn prefetch(p: *const f32) = _mm_prefetch(p as *const i8, _MM_HINT_T0);
     }
 }
 
@@ -199,6 +177,8 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn run<R>(f: impl FnOnce() -> R) -> R {
+        /// # Safety
+        /// The CPU has the features.
         #[target_feature(enable = "avx2,fma")]
         unsafe fn compiled<R>(f: impl FnOnce() -> R) -> R {
             f()
@@ -206,68 +186,27 @@ impl Simd for Avx2 {
         // SAFETY: the caller vouches for the CPU's features.
         unsafe { compiled(f) }
     }
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> __m256 {
-        unsafe { _mm256_set1_ps(x) }
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> __m256 {
-        unsafe { _mm256_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn load_part(p: *const f32, n: usize) -> __m256 {
-        unsafe { _mm256_maskload_ps(p, _mm256_loadu_si256(MASK.as_ptr().add(8 - n) as *const __m256i)) }
-    }
-    #[inline(always)]
-    unsafe fn store(p: *mut f32, v: __m256) {
-        unsafe { _mm256_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn store_part(p: *mut f32, v: __m256, n: usize) {
-        unsafe { _mm256_maskstore_ps(p, _mm256_loadu_si256(MASK.as_ptr().add(8 - n) as *const __m256i), v) }
-    }
-    #[inline(always)]
-    unsafe fn add(a: __m256, b: __m256) -> __m256 {
-        unsafe { _mm256_add_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn sub(a: __m256, b: __m256) -> __m256 {
-        unsafe { _mm256_sub_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
-        unsafe { _mm256_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    unsafe fn fnma(a: __m256, b: __m256, c: __m256) -> __m256 {
-        unsafe { _mm256_fnmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    unsafe fn max(a: __m256, b: __m256) -> __m256 {
-        unsafe { _mm256_max_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn where_positive(test: __m256, v: __m256) -> __m256 {
-        unsafe { _mm256_and_ps(_mm256_cmp_ps(test, _mm256_setzero_ps(), _CMP_GT_OQ), v) }
-    }
-    #[inline(always)]
-    unsafe fn round(v: __m256) -> __m256 {
-        unsafe { _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC) }
-    }
-    #[inline(always)]
-    unsafe fn power_of_two(n: __m256) -> __m256 {
-        unsafe {
-            let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))
-        }
-    }
-    #[inline(always)]
-    unsafe fn prefetch(p: *const f32) {
-        unsafe { _mm_prefetch(p as *const i8, _MM_HINT_T0) }
+
+    operations! {
+        fn splat(x: f32) -> __m256 = _mm256_set1_ps(x);
+        fn load(p: *const f32) -> __m256 = _mm256_loadu_ps(p);
+        fn load_part(p: *const f32, n: usize) -> __m256 =
+            _mm256_maskload_ps(p, _mm256_loadu_si256(MASK.as_ptr().add(8 - n) as *const __m256i));
+        fn store(p: *mut f32, v: __m256) = _mm256_storeu_ps(p, v);
+        fn store_part(p: *mut f32, v: __m256, n: usize) =
+            _mm256_maskstore_ps(p, _mm256_loadu_si256(MASK.as_ptr().add(8 - n) as *const __m256i), v);
+        fn add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
+        fn sub(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
+        fn mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
+        fn fma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
+        fn fnma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fnmadd_ps(a, b, c);
+        fn max(a: __m256, b: __m256) -> __m256 = _mm256_max_ps(a, b);
+        fn where_positive(test: __m256, v: __m256) -> __m256 =
+            _mm256_and_ps(_mm256_cmp_ps(test, _mm256_setzero_ps(), _CMP_GT_OQ), v);
+        fn round(v: __m256) -> __m256 = _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        fn power_of_two(n: __m256) -> __m256 =
+            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+        fn prefetch(p: *const f32) = _mm_prefetch(p as *const i8, _MM_HINT_T0);
     }
 }
 
@@ -299,24 +238,18 @@ impl Simd for Portable {
         [x; 8]
     }
     #[inline(always)]
-    unsafe fn load(p: *const f32) -> Eight {
-        unsafe { (p as *const Eight).read_unaligned() }
-    }
-    #[inline(always)]
     unsafe fn load_part(p: *const f32, n: usize) -> Eight {
         let mut v = [0.0; 8];
         for (i, v) in v.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller has `n` values at `p`.
             *v = unsafe { *p.add(i) };
         }
         v
     }
     #[inline(always)]
-    unsafe fn store(p: *mut f32, v: Eight) {
-        unsafe { (p as *mut Eight).write_unaligned(v) }
-    }
-    #[inline(always)]
     unsafe fn store_part(p: *mut f32, v: Eight, n: usize) {
         for (i, v) in v.iter().enumerate().take(n) {
+            // SAFETY: the caller has room for `n` values at `p`.
             unsafe { *p.add(i) = *v };
         }
     }
@@ -358,4 +291,8 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn prefetch(_: *const f32) {}
+    operations! {
+        fn load(p: *const f32) -> Eight = (p as *const Eight).read_unaligned();
+        fn store(p: *mut f32, v: Eight) = (p as *mut Eight).write_unaligned(v);
+    }
 }

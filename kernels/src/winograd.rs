@@ -167,9 +167,11 @@ pub enum Finish<'a> {
 impl<'a> Finish<'a> {
     /// The epilogue of unit `u` for `stride` padded channels.
     ///
-    /// Safety: the statistics have a row for the unit.
+    /// # Safety
+    /// The statistics have a row for the unit.
     unsafe fn unit(self, u: usize, stride: usize) -> Epilogue<'a> {
         match self {
+            // SAFETY: the caller's promise.
             Finish::Statistics(p) => Epilogue::Statistics(unsafe { p.at(u * crate::norm::statistics_len(stride)) }),
             Finish::Affine { scale, shift, residual, relu } => {
                 Epilogue::Affine { scale, shift, residual: residual.map(|r| r.as_ptr()), relu }
@@ -180,8 +182,10 @@ impl<'a> Finish<'a> {
 
 /// `y = conv(x, w)` with `w` as `[k][c][3][3]`.
 ///
-/// Safety: `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
+/// # Safety
+/// `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
 pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finish: Finish) {
+    // SAFETY: the caller's promise.
     unsafe {
         match g.stride {
             1 => forward_by::<S, Dense, 6>(g, x, w, y, finish),
@@ -190,6 +194,10 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
     }
 }
 
+/// [`forward`] by one of the algorithms.
+///
+/// # Safety
+/// As there.
 unsafe fn forward_by<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
     x: &[f32],
@@ -214,14 +222,16 @@ unsafe fn forward_by<S: Simd, A: Algorithm<T>, const T: usize>(
         for first in (0..g.b).step_by(pass) {
             let n = pass.min(g.b - first);
             let units = first * parts..(first + n) * parts;
-            // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V and M, and outputs disjoint tiles.
+            // SAFETY: units are disjoint runs of tiles, and V has room for the tiles of a pass.
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.unit(units.start + i);
                 tile::input::<S, A, T>(g, xp.at(0), from, tiles, v.at((from - first * per) * cp), vs);
             });
+            // SAFETY: planes are disjoint parts of V and M.
             parallel(T * T, |i| unsafe {
                 product::<S>(n * per, g.c, (v.at(i * vs), cp), up.at(planes[i] * us), g.k, (m.at(i * ms), kp));
             });
+            // SAFETY: units are disjoint tiles of the output, with a row of statistics each.
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.unit(units.start + i);
                 let epilogue = finish.unit(units.start + i, kp);
@@ -255,15 +265,23 @@ unsafe fn forward_by<S: Simd, A: Algorithm<T>, const T: usize>(
 
 /// `dw`, and `dx` when given, of [`forward`].
 ///
-/// Safety: all tensors have the sizes of the geometry.
+/// # Safety
+/// All tensors have the sizes of the geometry.
 pub unsafe fn backward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], d: &Gradient, dx: Option<Ptr>, dw: Ptr) {
-    match g.stride {
-        1 => backward_by::<S, Dense, 6>(g, x, w, d, dx, dw),
-        _ => backward_by::<S, Strided, 9>(g, x, w, d, dx, dw),
+    // SAFETY: the caller's promise.
+    unsafe {
+        match g.stride {
+            1 => backward_by::<S, Dense, 6>(g, x, w, d, dx, dw),
+            _ => backward_by::<S, Strided, 9>(g, x, w, d, dx, dw),
+        }
     }
 }
 
-fn backward_by<S: Simd, A: Algorithm<T>, const T: usize>(
+/// [`backward`] by one of the algorithms.
+///
+/// # Safety
+/// As there.
+unsafe fn backward_by<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
     x: &[f32],
     w: &[f32],
@@ -286,12 +304,15 @@ fn backward_by<S: Simd, A: Algorithm<T>, const T: usize>(
         dus: filter::plane::<S>(g.c, g.k),
         planes: filter_planes::<A, T>(),
     };
-    if by_panel {
-        job.by_panel::<S, A, T>(w, dw)
-    } else if g.backward_by_plane() {
-        job.by_plane::<S, A, T>(dw)
-    } else {
-        job.by_tile::<S, A, T>(dw)
+    // SAFETY: the caller's promise; `u` is the filter of this geometry.
+    unsafe {
+        if by_panel {
+            job.by_panel::<S, A, T>(w, dw)
+        } else if g.backward_by_plane() {
+            job.by_plane::<S, A, T>(dw)
+        } else {
+            job.by_tile::<S, A, T>(dw)
+        }
     }
 }
 
@@ -318,7 +339,8 @@ impl Backward<'_> {
 
     /// `dU += V^T dM`, then `dV = dM U^T` over `V`, of a plane that meets the filter's plane `filter`.
     ///
-    /// Safety: the planes hold `tiles` tiles and `du` is this thread's alone.
+    /// # Safety
+    /// The planes hold `tiles` tiles and `du` is this thread's alone.
     unsafe fn plane_products<S: Simd>(
         &self,
         filter: usize,
@@ -328,6 +350,7 @@ impl Backward<'_> {
         (du, add): (*mut f32, bool),
     ) {
         let g = self.g;
+        // SAFETY: the caller's promise.
         unsafe {
             outer::<S>(tiles, g.c, g.k, Rows::Strided(v, self.cp), (m, self.kp), (du, self.kp), add);
             if let Some(u) = self.u {
@@ -336,7 +359,11 @@ impl Backward<'_> {
         }
     }
 
-    fn by_plane<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
+    /// See [`backward`]: each plane of the filter is one task.
+    ///
+    /// # Safety
+    /// The pointers of `self` and `dw` belong to tensors of the geometry, and nobody else uses `dx` and `dw`.
+    unsafe fn by_plane<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
         let g = self.g;
         let columns = Columns::all::<S>(g.c);
         let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
@@ -346,13 +373,14 @@ impl Backward<'_> {
         for first in (0..g.b).step_by(pass) {
             let n = pass.min(g.b - first);
             let units = first * parts..(first + n) * parts;
-            // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V, M and dU, images disjoint in dx.
+            // SAFETY: units are disjoint runs of tiles, and V and M have room for the tiles of a pass.
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.part(units.start + i);
                 let at = from - first * per;
                 tile::input::<S, A, T>(g, self.x.at(0), from, tiles, v.at(at * self.cp), vs);
                 tile::gradient::<S, A, T>(g, self.d, from, tiles, m.at(at * self.kp), ms);
             });
+            // SAFETY: a task owns the planes of V and M that meet its plane of the filter, and that plane of dU.
             parallel(PLANES, |i| unsafe {
                 let mine = (0..T * T).filter(|p| self.planes[*p] == i);
                 for (nth, p) in mine.enumerate() {
@@ -361,6 +389,7 @@ impl Backward<'_> {
                 }
             });
             if let Some(dx) = self.dx {
+                // SAFETY: images are disjoint parts of dx.
                 parallel(n, |i| unsafe {
                     tile::input_gradient::<S, A, T>(
                         g,
@@ -375,10 +404,15 @@ impl Backward<'_> {
             }
         }
         let du = Gradients { du, n: 1, size: 0, stride: self.dus, ld: self.kp };
-        filter::gradient::<S, A>(du, g.c, g.k, dw);
+        // SAFETY: `du` holds a sum of whole planes for this filter, and `dw` is the caller's promise.
+        unsafe { filter::gradient::<S, A>(du, g.c, g.k, dw) };
     }
 
-    fn by_tile<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
+    /// See [`backward`]: a unit takes a run of tiles through every step.
+    ///
+    /// # Safety
+    /// As for [`Backward::by_plane`].
+    unsafe fn by_tile<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
         let g = self.g;
         let columns = Columns::all::<S>(g.c);
         let (groups, per, chunk) = (g.groups(), g.per_image(), g.chunk());
@@ -405,6 +439,7 @@ impl Backward<'_> {
             }
         });
         let sums = Gradients { du: sums_at, n: groups, size, stride: self.dus, ld: self.kp };
-        filter::gradient::<S, A>(sums, g.c, g.k, dw);
+        // SAFETY: every group has written its whole planes, and `dw` is the caller's promise.
+        unsafe { filter::gradient::<S, A>(sums, g.c, g.k, dw) };
     }
 }

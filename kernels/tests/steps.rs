@@ -3,12 +3,12 @@
 mod common;
 
 use burn::tensor::{Device, Tensor};
-use common::{Random, at, difference, tensor, values};
-use kernels::{Conv, Level, Sgd, bank_softmax, conv_bn, mean_pool, sgd, stock};
+use common::{Random, at, difference, levels, tensor, values};
+use kernels::{Conv, Sgd, bank_softmax, conv_bn, mean_pool, sgd, stock};
 
 #[test]
 fn sgd_agrees_with_burn() {
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(1);
         for device in [Device::flex(), Device::flex().autodiff()] {
@@ -52,7 +52,7 @@ fn softmax_by_hand(v: &[f32], bank: &[f32], d: usize, tau: f32) -> (Vec<f64>, Ve
 
 #[test]
 fn bank_softmax_is_its_definition() {
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(2);
         for (b, n, d, tau) in
@@ -131,7 +131,7 @@ impl Net {
 #[test]
 fn a_network_trains_as_with_burn() {
     let device = Device::flex().autodiff();
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(4);
         let x = tensor(&random.normals(8 * 32 * 32 * 3), [8, 32, 32, 3], &device);
@@ -166,7 +166,7 @@ fn a_network_trains_as_with_burn() {
 #[test]
 fn threads_do_not_change_a_bit() {
     let device = Device::flex().autodiff();
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut results: Vec<Vec<u32>> = Vec::new();
         for threads in [1, 2, 3, 7] {

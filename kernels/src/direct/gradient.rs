@@ -12,7 +12,8 @@ const PARTIAL: usize = 1 << 22;
 
 /// `dw` as `[k][c][kh][kw]`: outer products of windows and output gradients, in a fixed number of partial sums.
 ///
-/// Safety: all tensors have the sizes of the geometry.
+/// # Safety
+/// All tensors have the sizes of the geometry.
 pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw: Ptr) {
     let (kp, cut) = (padded::<S>(g.k), g.cut());
     let (size, units) = (g.window() * kp, g.views * cut.units_per_view());
@@ -48,6 +49,7 @@ pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw
     });
     // SAFETY: a task writes the weights of its own output channels.
     let taps = g.kh * g.kw;
+    // SAFETY: the caller's promise.
     parallel(g.k.div_ceil(S::LANES), |block| unsafe {
         let at = block * S::LANES;
         let mut sum = vec![0.0; S::LANES];
@@ -76,7 +78,8 @@ fn taps(residue: usize, stride: usize, kernel: usize) -> Vec<usize> {
 
 /// `dx` of the convolution.
 ///
-/// Safety: all tensors have the sizes of the geometry.
+/// # Safety
+/// All tensors have the sizes of the geometry.
 pub unsafe fn input_gradient<S: Simd>(g: &Geometry, w: &[f32], d: &Gradient, dx: Ptr) {
     let s = g.stride;
     // one packed filter per residue (y, x); empty where no tap reaches
@@ -109,7 +112,8 @@ struct InputGradient<'a> {
 impl InputGradient<'_> {
     /// Some channels of the rows of one unit of `dx`.
     ///
-    /// Safety: no other thread writes them.
+    /// # Safety
+    /// No other thread writes them.
     unsafe fn unit<S: Simd>(&self, u: &Unit, channels: Range<usize>) {
         let (g, s, k) = (self.g, self.g.stride, self.g.k);
         // pixel y meets output rows (y + padding) / stride - m; the strip holds all of them, zeros outside the map
@@ -162,7 +166,8 @@ impl InputGradient<'_> {
 
     /// One row of the strip: the output's gradient in row `row - above`, zeros outside the map.
     ///
-    /// Safety: `to` has `columns` pixels.
+    /// # Safety
+    /// `to` has `columns` pixels.
     unsafe fn fill<S: Simd>(&self, image: usize, row: usize, above: usize, to: *mut f32, columns: usize) {
         let (g, k) = (self.g, self.g.k);
         let before = g.kw.div_ceil(g.stride) - 1;
@@ -170,6 +175,7 @@ impl InputGradient<'_> {
         let (y, begin) = (row.wrapping_sub(above), before.saturating_sub(first).min(columns));
         let skipped = first.saturating_sub(before);
         let n = if y < g.oh() { g.ow().saturating_sub(skipped).min(columns - begin) } else { 0 };
+        // SAFETY: the caller's promise.
         unsafe {
             std::ptr::write_bytes(to, 0, begin * k);
             if n > 0 {

@@ -48,7 +48,8 @@ impl Filter<'_> {
 
     /// The transform of one packed panel, from column `panel` on, as 36 planes `stride` apart.
     ///
-    /// Safety: `out` has room for the planes.
+    /// # Safety
+    /// `out` has room for the planes.
     pub unsafe fn panel<S: Simd, F: Taps>(&self, panel: usize, out: *mut f32, stride: usize) {
         let width = width_at::<S>(self.n, panel);
         for at in (panel..panel + width).step_by(S::LANES) {
@@ -59,7 +60,8 @@ impl Filter<'_> {
 
     /// The transform of one vector of columns, from `at` on, of some rows; row 0 goes to `out`, the next `width` later.
     ///
-    /// Safety: `out` has room for these rows in all planes.
+    /// # Safety
+    /// `out` has room for these rows in all planes.
     unsafe fn columns<S: Simd, F: Taps>(
         &self,
         at: usize,
@@ -122,11 +124,15 @@ pub struct Gradients {
 }
 
 /// `dw = G^T dU G` as `[k][c][3][3]`, where `dU` has `c` rows of `k` columns.
-pub fn gradient<S: Simd, F: Taps>(from: Gradients, c: usize, k: usize, dw: Ptr) {
+///
+/// # Safety
+/// The buffers hold `c` rows of padded `k` values in every plane, and `dw` has room for the weights and is used by
+/// nobody else.
+pub unsafe fn gradient<S: Simd, F: Taps>(from: Gradients, c: usize, k: usize, dw: Ptr) {
     let parts = c.div_ceil(ROWS);
     parallel(k.div_ceil(S::LANES) * parts, |i| {
         let (at, part) = (i / parts * S::LANES, i % parts * ROWS);
-        // SAFETY: a unit writes its own weights.
+        // SAFETY: a unit writes its own weights; the rest is the caller's promise.
         unsafe { from.columns::<S, F>(at, part..(part + ROWS).min(c), (0, 0), (c, k), dw) };
     });
 }
@@ -135,7 +141,8 @@ impl Gradients {
     /// The weights of one vector of output channels, from `at` on, and some input channels; row and column `origin` of
     /// the filter is row 0, column 0 of the buffers.
     ///
-    /// Safety: the buffers hold these rows and whole vectors, and `dw` is `[k][c][3][3]` for `(c, k)`.
+    /// # Safety
+    /// The buffers hold these rows and whole vectors, and `dw` is `[k][c][3][3]` for `(c, k)`.
     pub unsafe fn columns<S: Simd, F: Taps>(
         &self,
         at: usize,

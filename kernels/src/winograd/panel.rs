@@ -21,7 +21,8 @@ fn panel_plane<S: Simd>(rows: usize) -> usize {
 
 /// The products of one panel in every plane: `out = a U` with the filter's panel transformed on the way.
 ///
-/// Safety: `a` has planes of `tiles` rows of padded depth, `as_` apart; `out` has planes of [`panel_plane`] of `tiles`.
+/// # Safety
+/// `a` has planes of `tiles` rows of padded depth, `as_` apart; `out` has planes of [`panel_plane`] of `tiles`.
 unsafe fn products<S: Simd, A: Algorithm<T>, const T: usize>(
     filter: &Filter,
     panel: usize,
@@ -45,7 +46,8 @@ unsafe fn products<S: Simd, A: Algorithm<T>, const T: usize>(
 
 /// See [`super::forward`].
 ///
-/// Safety: as there.
+/// # Safety
+/// As there.
 pub unsafe fn forward<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
     x: Ptr,
@@ -81,7 +83,10 @@ pub unsafe fn forward<S: Simd, A: Algorithm<T>, const T: usize>(
 
 impl Backward<'_> {
     /// See [`super::backward`].
-    pub(super) fn by_panel<S: Simd, A: Algorithm<T>, const T: usize>(&self, w: &[f32], dw: Ptr) {
+    ///
+    /// # Safety
+    /// As for [`Backward::by_plane`]; `w` is the filter.
+    pub(super) unsafe fn by_panel<S: Simd, A: Algorithm<T>, const T: usize>(&self, w: &[f32], dw: Ptr) {
         let g = self.g;
         let tiles = g.b * g.per_image();
         let (vs, ms) = (plane::<S>(tiles, g.c), plane::<S>(tiles, g.k));

@@ -73,11 +73,15 @@ macro_rules! each_vector {
 }
 
 /// Asks for the next tile's input: short runs in several rows, which the hardware does not foresee.
+///
+/// # Safety
+/// The CPU has the features of `S`; any address is allowed.
 #[inline(always)]
 unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
     if n <= 128 {
         for i in 0..rows {
             for o in (0..n).step_by(16) {
+                // SAFETY: the caller's promise.
                 unsafe { S::prefetch(p.wrapping_add(i * stride + o)) };
             }
         }
@@ -86,7 +90,8 @@ unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
 
 /// `v = B^T x B` of tiles `from..from + n`.
 ///
-/// Safety: `x` is the whole input, `v` has `T * T` planes of at least `n` tiles.
+/// # Safety
+/// `x` is the whole input, `v` has `T * T` planes of at least `n` tiles.
 pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
     x: *const f32,
@@ -95,6 +100,7 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
     v: *mut f32,
     plane: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -141,8 +147,12 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
 }
 
 /// Transforms one tile and stores its vectors.
+///
+/// # Safety
+/// `v` has room for a vector in each of `T * T` planes.
 #[inline(always)]
 unsafe fn input_store<S: Simd, A: Algorithm<T>, const T: usize>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); T]; T];
         for j in 0..T {
@@ -182,7 +192,8 @@ impl Columns {
 
 /// The inverse transform of `m` into `y`, with the epilogue.
 ///
-/// Safety: `m` has `T * T` planes of `n` tiles, `y` is the whole output and no other thread writes these channels of
+/// # Safety
+/// `m` has `T * T` planes of `n` tiles, `y` is the whole output and no other thread writes these channels of
 /// these tiles.
 #[allow(clippy::too_many_arguments)] // the run of tiles, the planes and the channels are three different things
 pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
@@ -195,6 +206,7 @@ pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
     y: *mut f32,
     epilogue: Epilogue,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -263,8 +275,12 @@ pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
 }
 
 /// `A^T m A` of one tile.
+///
+/// # Safety
+/// `m` holds a vector in each of `T * T` planes.
 #[inline(always)]
 unsafe fn output_tile<S: Simd, A: Algorithm<T>, const T: usize>(m: *const f32, plane: usize) -> [[S::V; M]; M] {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); T]; M];
         for j in 0..T {
@@ -287,7 +303,8 @@ unsafe fn output_tile<S: Simd, A: Algorithm<T>, const T: usize>(m: *const f32, p
 
 /// `dm = A dz A^T` of tiles `from..from + n`.
 ///
-/// Safety: `dm` has `T * T` planes of at least `n` tiles; the gradient covers the whole output.
+/// # Safety
+/// `dm` has `T * T` planes of at least `n` tiles; the gradient covers the whole output.
 pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
     d: &Gradient,
@@ -296,6 +313,7 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
     dm: *mut f32,
     plane: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -335,8 +353,12 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
 }
 
 /// Transforms one tile of `dz` and stores its vectors.
+///
+/// # Safety
+/// `dm` has room for a vector in each of `T * T` planes.
 #[inline(always)]
 unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usize) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); M]; T];
         for j in 0..M {
@@ -361,7 +383,8 @@ unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; 
 /// `dx` by overlap-add of `B dv B^T`. Tiles of an image must come in raster order: a pixel is stored by its first tile
 /// and added to by the later ones.
 ///
-/// Safety: `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
+/// # Safety
+/// `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
 /// of these images.
 pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
     g: &Geometry,
@@ -372,6 +395,7 @@ pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
     n: usize,
     dx: *mut f32,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
