@@ -111,7 +111,7 @@ unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *
                 }
                 None => rows.as_ptr(),
             };
-            outer::<S>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp), true);
+            outer::<S, f32>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp), true);
         }
     }
 }
@@ -136,7 +136,7 @@ unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, lo
                             left.row[r] = rows.as_ptr().add((first + r) * d);
                             to[r] = logits.add((first + r) * bp + column);
                         }
-                        rows_block::<S>(&left, packed.as_ptr().add(column * d), width, &to, count, width);
+                        rows_block::<S, f32, f32>(&left, packed.as_ptr().add(column * d), width, &to, count, width);
                     }
                 }
             },

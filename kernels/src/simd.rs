@@ -115,49 +115,67 @@ macro_rules! operations {
     )*};
 }
 
-/// AVX-512: 32 registers hold 8 rows of 2.
+/// An implementation of [`Simd`] on AVX-512: 32 registers hold 8 rows of 2.
 #[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-pub struct Avx512;
+macro_rules! avx512 {
+    ($(#[$doc:meta])* $name:ident, $features:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $name;
 
-#[cfg(target_arch = "x86_64")]
-impl Simd for Avx512 {
-    const LANES: usize = 16;
-    const ROWS: usize = 8;
-    const PANEL: usize = 2;
-    type V = __m512;
+        impl Simd for $name {
+            const LANES: usize = 16;
+            const ROWS: usize = 8;
+            const PANEL: usize = 2;
+            type V = __m512;
 
-    #[inline(always)]
-    unsafe fn run<R>(f: impl FnOnce() -> R) -> R {
-        /// # Safety
-        /// The CPU has the features.
-        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
-        unsafe fn compiled<R>(f: impl FnOnce() -> R) -> R {
-            f()
+            #[inline(always)]
+            unsafe fn run<R>(f: impl FnOnce() -> R) -> R {
+                /// # Safety
+                /// The CPU has the features.
+                #[target_feature(enable = $features)]
+                unsafe fn compiled<R>(f: impl FnOnce() -> R) -> R {
+                    f()
+                }
+                // SAFETY: the caller vouches for the CPU's features.
+                unsafe { compiled(f) }
+            }
+
+            operations! {
+                fn splat(x: f32) -> __m512 = _mm512_set1_ps(x);
+                fn load(p: *const f32) -> __m512 = _mm512_loadu_ps(p);
+                fn load_part(p: *const f32, n: usize) -> __m512 = _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, p);
+                fn store(p: *mut f32, v: __m512) = _mm512_storeu_ps(p, v);
+                fn store_part(p: *mut f32, v: __m512, n: usize) = _mm512_mask_storeu_ps(p, ((1u32 << n) - 1) as u16, v);
+                fn add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+                fn sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+                fn mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+                fn fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+                fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
+                fn max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+                fn where_positive(test: __m512, v: __m512) -> __m512 =
+                    _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, _mm512_setzero_ps(), _CMP_GT_OQ), v);
+                fn round(v: __m512) -> __m512 = _mm512_roundscale_ps(v, 0);
+                fn power_of_two(n: __m512) -> __m512 = _mm512_scalef_ps(_mm512_set1_ps(1.0), n);
+                fn prefetch(p: *const f32) = _mm_prefetch(p as *const i8, _MM_HINT_T0);
+            }
         }
-        // SAFETY: the caller vouches for the CPU's features.
-        unsafe { compiled(f) }
-    }
-
-    operations! {
-        fn splat(x: f32) -> __m512 = _mm512_set1_ps(x);
-        fn load(p: *const f32) -> __m512 = _mm512_loadu_ps(p);
-        fn load_part(p: *const f32, n: usize) -> __m512 = _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, p);
-        fn store(p: *mut f32, v: __m512) = _mm512_storeu_ps(p, v);
-        fn store_part(p: *mut f32, v: __m512, n: usize) = _mm512_mask_storeu_ps(p, ((1u32 << n) - 1) as u16, v);
-        fn add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
-        fn sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
-        fn mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
-        fn fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
-        fn fnma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
-        fn max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
-        fn where_positive(test: __m512, v: __m512) -> __m512 =
-            _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, _mm512_setzero_ps(), _CMP_GT_OQ), v);
-        fn round(v: __m512) -> __m512 = _mm512_roundscale_ps(v, 0);
-        fn power_of_two(n: __m512) -> __m512 = _mm512_scalef_ps(_mm512_set1_ps(1.0), n);
-        fn prefetch(p: *const f32) = _mm_prefetch(p as *const i8, _MM_HINT_T0);
-    }
+    };
 }
+
+#[cfg(target_arch = "x86_64")]
+avx512!(
+    /// AVX-512.
+    Avx512,
+    "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"
+);
+
+#[cfg(target_arch = "x86_64")]
+avx512!(
+    /// AVX-512 with products of bf16.
+    Avx512Half,
+    "avx512f,avx512dq,avx512vl,avx512bw,avx512bf16,avx2,fma"
+);
 
 /// AVX2 with FMA: 16 registers hold 6 rows of 2.
 #[cfg(target_arch = "x86_64")]

@@ -4,6 +4,7 @@ use super::PLANES;
 use super::transform::{Taps, U};
 use crate::gemm::{panel_width, width_at};
 use crate::memory::{LINE, Ptr, Scratch, parallel};
+use crate::number::Number;
 use crate::simd::{Simd, padded};
 use std::ops::Range;
 
@@ -13,8 +14,8 @@ const LANES: usize = 16;
 const ROWS: usize = 32;
 
 /// Distance between planes of a filter of `rows` by `n`; one line more than needed, against cache set conflicts.
-pub fn plane<S: Simd>(rows: usize, n: usize) -> usize {
-    rows * padded::<S>(n) + LINE
+pub fn plane<S: Simd, E: Number<S>>(rows: usize, n: usize) -> usize {
+    rows.next_multiple_of(E::GROUP) * padded::<S>(n) + LINE * E::GROUP
 }
 
 /// A filter `[n][rows][3][3]`, or `[rows][n][3][3]` when `transposed`: rows are summed over, columns are outputs.
@@ -28,19 +29,19 @@ pub struct Filter<'a> {
 
 impl Filter<'_> {
     /// `U = G w G^T` as 36 planes of packed panels.
-    pub fn transformed<S: Simd, F: Taps>(&self) -> Scratch {
+    pub fn transformed<S: Simd, F: Taps, E: Number<S>>(&self) -> Scratch {
         let (rows, n) = (self.rows, self.n);
-        let stride = plane::<S>(rows, n);
-        let u = Scratch::new(PLANES * stride);
-        let to = u.ptr();
+        let (stride, deep) = (plane::<S, E>(rows, n), rows.next_multiple_of(E::GROUP));
+        let u = Scratch::of::<E>(PLANES * stride);
+        let to = u.start::<E>();
         let parts = rows.div_ceil(ROWS);
         parallel(n.div_ceil(S::LANES) * parts, |i| {
             let (at, part) = (i / parts * S::LANES, i % parts * ROWS);
             let panel = at / panel_width::<S>() * panel_width::<S>();
             // SAFETY: a unit writes its own columns of its own rows.
             unsafe {
-                let out = to.at(panel * rows + at - panel);
-                self.columns::<S, F>(at, part..(part + ROWS).min(rows), out, width_at::<S>(n, panel), stride);
+                let out = to.at(panel * deep + (at - panel) * E::GROUP);
+                self.columns::<S, F, E>(at, part..(part + ROWS).min(rows), out, width_at::<S>(n, panel), stride);
             }
         });
         u
@@ -50,65 +51,82 @@ impl Filter<'_> {
     ///
     /// # Safety
     /// `out` has room for the planes.
-    pub unsafe fn panel<S: Simd, F: Taps>(&self, panel: usize, out: *mut f32, stride: usize) {
+    pub unsafe fn panel<S: Simd, F: Taps, E: Number<S>>(&self, panel: usize, out: *mut E, stride: usize) {
         let width = width_at::<S>(self.n, panel);
         for at in (panel..panel + width).step_by(S::LANES) {
             // SAFETY: within the panel.
-            unsafe { self.columns::<S, F>(at, 0..self.rows, out.add(at - panel), width, stride) };
+            unsafe { self.columns::<S, F, E>(at, 0..self.rows, out.add((at - panel) * E::GROUP), width, stride) };
         }
     }
 
     /// The transform of one vector of columns, from `at` on, of some rows; row 0 goes to `out`, the next `width` later.
+    /// The first row begins a group.
     ///
     /// # Safety
     /// `out` has room for these rows in all planes.
-    unsafe fn columns<S: Simd, F: Taps>(
+    unsafe fn columns<S: Simd, F: Taps, E: Number<S>>(
         &self,
         at: usize,
         some: Range<usize>,
-        out: *mut f32,
+        out: *mut E,
         width: usize,
         stride: usize,
     ) {
-        let Filter { w, rows, n, transposed } = *self;
+        let Filter { w, rows, n, .. } = *self;
         assert!(at < n && some.end <= rows && w.len() == rows * n * 9);
-        let lanes = S::LANES.min(n - at);
-        // SAFETY: `taps` has LANES values a row and lanes <= LANES; sources lie within `w` by the assertion.
+        // SAFETY: sources lie within `w` by the assertion, and `out` is the caller's promise.
         unsafe {
             S::run(
                 #[inline(always)]
                 || {
                     let mut taps = [[0.0f32; LANES]; 9];
-                    for row in some {
-                        for lane in 0..lanes {
-                            let from = if transposed { row * n + at + lane } else { (at + lane) * rows + row } * 9;
-                            let source = w.as_ptr().add(from);
-                            for t in 0..9 {
-                                taps[t][lane] = *source.add(t);
-                            }
-                        }
-                        let mut half = [[S::zero(); 3]; U];
-                        for j in 0..3 {
-                            let column = [
-                                S::load(taps[j].as_ptr()),
-                                S::load(taps[3 + j].as_ptr()),
-                                S::load(taps[6 + j].as_ptr()),
-                            ];
-                            let column = F::filter::<S>(column);
-                            for i in 0..U {
-                                half[i][j] = column[i];
-                            }
-                        }
+                    for row in some.clone().step_by(E::GROUP) {
+                        let first = self.row::<S, F>(at, row, &mut taps);
+                        let second = match E::GROUP {
+                            2 if row + 1 < some.end => self.row::<S, F>(at, row + 1, &mut taps),
+                            _ => [[S::zero(); U]; U],
+                        };
                         let o = out.add(row * width);
                         for i in 0..U {
-                            let values = F::filter::<S>(half[i]);
                             for j in 0..U {
-                                S::store(o.add((i * U + j) * stride), values[j]);
+                                E::store_groups(o.add((i * U + j) * stride), [first[i][j], second[i][j]]);
                             }
                         }
                     }
                 },
             )
+        }
+    }
+
+    /// The transform of one row of one vector of columns, from `at` on; `taps` is where it is gathered.
+    ///
+    /// # Safety
+    /// The columns and the row are the filter's.
+    #[inline(always)]
+    unsafe fn row<S: Simd, F: Taps>(&self, at: usize, row: usize, taps: &mut [[f32; LANES]; 9]) -> [[S::V; U]; U] {
+        let Filter { w, rows, n, transposed } = *self;
+        // SAFETY: sources lie within `w`, and `taps` has LANES values a row.
+        unsafe {
+            for lane in 0..S::LANES.min(n - at) {
+                let from = if transposed { row * n + at + lane } else { (at + lane) * rows + row } * 9;
+                let source = w.as_ptr().add(from);
+                for t in 0..9 {
+                    taps[t][lane] = *source.add(t);
+                }
+            }
+            let mut half = [[S::zero(); 3]; U];
+            for j in 0..3 {
+                let column = [S::load(taps[j].as_ptr()), S::load(taps[3 + j].as_ptr()), S::load(taps[6 + j].as_ptr())];
+                let column = F::filter::<S>(column);
+                for i in 0..U {
+                    half[i][j] = column[i];
+                }
+            }
+            let mut out = [[S::zero(); U]; U];
+            for i in 0..U {
+                out[i] = F::filter::<S>(half[i]);
+            }
+            out
         }
     }
 }

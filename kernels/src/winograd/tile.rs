@@ -6,15 +6,16 @@
 use super::Geometry;
 use super::transform::{Algorithm, M};
 use crate::norm::Gradient;
+use crate::number::Number;
 use crate::simd::Simd;
 
 /// What happens to each output value of the forward pass.
 #[derive(Clone, Copy)]
-pub enum Epilogue<'a> {
+pub enum Epilogue<'a, E> {
     /// Stored, with the statistics of this run written to the pointer; see [`crate::norm::statistics_len`].
     Statistics(*mut f32),
     /// `relu?(z scale + shift + residual)`; scale and shift are padded to whole vectors.
-    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<*const f32>, relu: bool },
+    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<*const E>, relu: bool },
 }
 
 /// Successive tiles without divisions.
@@ -77,12 +78,12 @@ macro_rules! each_vector {
 /// # Safety
 /// The CPU has the features of `S`; any address is allowed.
 #[inline(always)]
-unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
+unsafe fn fetch<S: Simd, E>(p: *const E, stride: usize, rows: usize, n: usize) {
     if n <= 128 {
         for i in 0..rows {
-            for o in (0..n).step_by(16) {
+            for o in (0..n).step_by(64 / size_of::<E>()) {
                 // SAFETY: the caller's promise.
-                unsafe { S::prefetch(p.wrapping_add(i * stride + o)) };
+                unsafe { S::prefetch(p.wrapping_add(i * stride + o).cast()) };
             }
         }
     }
@@ -92,12 +93,12 @@ unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
 ///
 /// # Safety
 /// `x` is the whole input, `v` has `T * T` planes of at least `n` tiles.
-pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
+pub unsafe fn input<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
-    x: *const f32,
+    x: *const E,
     from: usize,
     n: usize,
-    v: *mut f32,
+    v: *mut E,
     plane: usize,
 ) {
     // SAFETY: the caller's promise.
@@ -114,15 +115,15 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
                     let inside = y0 > 0 && x0 > 0 && y0 + T - 1 <= g.h && x0 + T - 1 <= g.w;
                     if inside {
                         let base = x.add(((image * g.h + y0 - 1) * g.w + x0 - 1) * c);
-                        fetch::<S>(base.wrapping_add(T * c), g.w * c, T, A::STEP * c);
+                        fetch::<S, E>(base.wrapping_add(T * c), g.w * c, T, A::STEP * c);
                         each_vector!(S, c, |at, lanes, FULL| {
                             let mut tile = [[S::zero(); T]; T];
                             for i in 0..T {
                                 for j in 0..T {
-                                    tile[i][j] = S::get::<FULL>(base.add((i * g.w + j) * c + at), lanes);
+                                    tile[i][j] = E::get::<FULL>(base.add((i * g.w + j) * c + at), lanes);
                                 }
                             }
-                            input_store::<S, A, T>(&tile, v.add(at), plane);
+                            input_store::<S, A, E, T>(&tile, v.add(at), plane);
                         });
                     } else {
                         let base = x.wrapping_add((image * g.h * g.w) * c);
@@ -133,11 +134,11 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
                                 for j in 0..T {
                                     let xx = (x0 + j).wrapping_sub(1);
                                     if y < g.h && xx < g.w {
-                                        tile[i][j] = S::get::<FULL>(base.add((y * g.w + xx) * c + at), lanes);
+                                        tile[i][j] = E::get::<FULL>(base.add((y * g.w + xx) * c + at), lanes);
                                     }
                                 }
                             }
-                            input_store::<S, A, T>(&tile, v.add(at), plane);
+                            input_store::<S, A, E, T>(&tile, v.add(at), plane);
                         });
                     }
                 }
@@ -151,7 +152,11 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
 /// # Safety
 /// `v` has room for a vector in each of `T * T` planes.
 #[inline(always)]
-unsafe fn input_store<S: Simd, A: Algorithm<T>, const T: usize>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize) {
+unsafe fn input_store<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
+    tile: &[[S::V; T]; T],
+    v: *mut E,
+    plane: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); T]; T];
@@ -168,7 +173,7 @@ unsafe fn input_store<S: Simd, A: Algorithm<T>, const T: usize>(tile: &[[S::V; T
         for i in 0..T {
             let row = A::input::<S>(half[i]);
             for j in 0..T {
-                S::store(v.add((i * T + j) * plane), row[j]);
+                E::put::<true>(v.add((i * T + j) * plane), row[j], S::LANES);
             }
         }
     }
@@ -196,15 +201,15 @@ impl Columns {
 /// `m` has `T * T` planes of `n` tiles, `y` is the whole output and no other thread writes these channels of
 /// these tiles.
 #[allow(clippy::too_many_arguments)] // the run of tiles, the planes and the channels are three different things
-pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
+pub unsafe fn output<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
     m: *const f32,
     plane: usize,
     columns: Columns,
     from: usize,
     n: usize,
-    y: *mut f32,
-    epilogue: Epilogue,
+    y: *mut E,
+    epilogue: Epilogue<E>,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -239,7 +244,7 @@ pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
                                             let d = S::sub(z[i][j], shift);
                                             s1 = S::add(s1, d);
                                             s2 = S::fma(d, d, s2);
-                                            S::put::<FULL>(y.add(base + (i * ow + j) * k + at), z[i][j], lanes);
+                                            E::put::<FULL>(y.add(base + (i * ow + j) * k + at), z[i][j], lanes);
                                         }
                                     }
                                 }
@@ -253,12 +258,12 @@ pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
                                         let o = base + (i * ow + j) * k + at;
                                         let mut v = S::fma(z[i][j], a, b);
                                         if let Some(r) = residual {
-                                            v = S::add(v, S::get::<FULL>(r.add(o), lanes));
+                                            v = S::add(v, E::get::<FULL>(r.add(o), lanes));
                                         }
                                         if relu {
                                             v = S::max(S::zero(), v);
                                         }
-                                        S::put::<FULL>(y.add(o), v, lanes);
+                                        E::put::<FULL>(y.add(o), v, lanes);
                                     }
                                 }
                             }
@@ -305,12 +310,12 @@ unsafe fn output_tile<S: Simd, A: Algorithm<T>, const T: usize>(m: *const f32, p
 ///
 /// # Safety
 /// `dm` has `T * T` planes of at least `n` tiles; the gradient covers the whole output.
-pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
+pub unsafe fn gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
-    d: &Gradient,
+    d: &Gradient<E>,
     from: usize,
     n: usize,
-    dm: *mut f32,
+    dm: *mut E,
     plane: usize,
 ) {
     // SAFETY: the caller's promise.
@@ -326,8 +331,8 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
                     let (y0, x0) = (row * M, column * M);
                     let (ni, nj) = (M.min(oh - y0), M.min(ow - x0));
                     let base = ((image * oh + y0) * ow + x0) * k;
-                    fetch::<S>(d.g.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
-                    fetch::<S>(d.z.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
+                    fetch::<S, E>(d.g.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
+                    fetch::<S, E>(d.z.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
                     each_vector!(S, k, |at, lanes, FULL| {
                         let coefficients = d.at::<S>(image / per_view, at);
                         let mut dz = [[S::zero(); M]; M];
@@ -344,7 +349,7 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
                                 }
                             }
                         }
-                        gradient_store::<S, A, T>(&dz, dm.add(t * d.stride + at), plane);
+                        gradient_store::<S, A, E, T>(&dz, dm.add(t * d.stride + at), plane);
                     });
                 }
             },
@@ -357,7 +362,11 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
 /// # Safety
 /// `dm` has room for a vector in each of `T * T` planes.
 #[inline(always)]
-unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usize) {
+unsafe fn gradient_store<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
+    dz: &[[S::V; M]; M],
+    dm: *mut E,
+    plane: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); M]; T];
@@ -374,7 +383,7 @@ unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; 
         for i in 0..T {
             let row = A::output_adjoint::<S>(half[i]);
             for j in 0..T {
-                S::store(dm.add((i * T + j) * plane), row[j]);
+                E::put::<true>(dm.add((i * T + j) * plane), row[j], S::LANES);
             }
         }
     }
@@ -386,14 +395,14 @@ unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; 
 /// # Safety
 /// `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
 /// of these images.
-pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
+pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
     dv: *const f32,
     plane: usize,
     columns: Columns,
     from: usize,
     n: usize,
-    dx: *mut f32,
+    dx: *mut E,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -435,8 +444,8 @@ pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
                             for j in j0..j1 {
                                 let o = base.add(((y0 + i - 1) * g.w + x0 + j - 1) * c + at);
                                 let v =
-                                    if j >= stored { values[j] } else { S::add(S::get::<FULL>(o, lanes), values[j]) };
-                                S::put::<FULL>(o, v, lanes);
+                                    if j >= stored { values[j] } else { S::add(E::get::<FULL>(o, lanes), values[j]) };
+                                E::put::<FULL>(o, v, lanes);
                             }
                         }
                     });
