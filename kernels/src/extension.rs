@@ -15,8 +15,9 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{AutodiffBackend, Backend, ExtensionType, Flex, backend_extension};
 use burn::tensor::DType;
-use layer::{Norm, Saved, four};
-use std::sync::Arc;
+use layer::{Norm, Saved, Wanted, four};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use storage::{Stored, contiguous, numbers, small, tensor, values};
 
 /// An optional residual; the extension macro knows enums of ours, but not `Option`.
@@ -179,6 +180,20 @@ impl Kernels for Flex {
     }
 }
 
+/// The most nodes that [`PARTS`] remembers; forgetting them costs time only.
+const MOST_PARTS: usize = 4096;
+
+/// Nodes of the graph for which an operation of ours has left a gradient in bf16 that nobody has taken yet.
+///
+/// Where a map is used twice, Burn adds the second part of its gradient to the first; in bf16 that is slow. Our layers add
+/// to the first part themselves, but `Gradients` cannot be asked whether there is one. Numbers of nodes are never used
+/// again, so that one which stays here, because Burn took the gradient, does no harm.
+static PARTS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+fn parts() -> std::sync::MutexGuard<'static, BTreeSet<u64>> {
+    PARTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// The gradient of a layer. Parents: x, weight, gamma, beta, and the residual (x again when there is none).
 #[derive(Debug)]
 struct LayerBackward;
@@ -189,12 +204,23 @@ impl Backward<Flex, 5> for LayerBackward {
     fn backward(self, ops: Ops<Saved, 5>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [x, weight, gamma, beta, residual] = ops.parents;
         let dy = grads.consume::<Flex>(&ops.node);
+        parts().remove(&ops.node.id.value);
         let residual = residual.filter(|_| ops.state.has_residual);
-        let g = layer::backward(ops.state, dy, x.is_some(), residual.is_some());
+        let part = x.as_ref().filter(|x| parts().remove(&x.id.value)).map(|x| grads.consume::<Flex>(x));
+        let wanted = Wanted { x: x.is_some(), residual: residual.is_some(), part };
+        let g = layer::backward(ops.state, dy, wanted);
         let [dw, dgamma, dbeta] = g.parameters.map(Some);
         let pairs = [(x, g.x), (weight, dw), (gamma, dgamma), (beta, dbeta), (residual, g.residual)];
         for (node, gradient) in pairs {
             if let (Some(node), Some(gradient)) = (node, gradient) {
+                // the gradient of a leaf stays with Burn when it is taken: it cannot be added to
+                if gradient.dtype() == DType::BF16 && !node.parents.is_empty() {
+                    let mut parts = parts();
+                    if parts.len() == MOST_PARTS {
+                        parts.clear();
+                    }
+                    parts.insert(node.id.value);
+                }
                 grads.register::<Flex>(node.id, gradient);
             }
         }

@@ -86,9 +86,9 @@ fn layers_in<S: Simd, E: Number<S>>(shape: Shape, end: bool) {
     let (affine, inverse) = layer::normalisation(&moments, &gamma, &beta);
     layer::normalise::<S, E>(&shape, &z, &affine, Some(&residual), &mut y);
     let kept = Kept { shape, affine, mean: moments.mean, inverse, batch_statistics: true };
-    let out = Outputs { x: Some(&mut dx[..]), w: &mut dw };
+    let out = Outputs { x: Some(&mut dx[..]), add: false, w: &mut dw };
     layer::backward::<S, E>(&kept, &x, &weight, &z, Incoming::MaskedBy(&mut dy, &y), out);
-    let out = Outputs { x: Some(&mut dx[..]), w: &mut dw };
+    let out = Outputs { x: Some(&mut dx[..]), add: true, w: &mut dw };
     layer::backward::<S, E>(&kept, &x, &weight, &z, Incoming::Plain(&dy), out);
     layer::inference::<S, E>(&shape, &x, &weight, (&gamma, &beta), Some(&residual), &mut y);
     assert!(y.iter().chain(dx.iter()).all(|v| v.wide().is_finite()) && dw.iter().all(|v| v.is_finite()));

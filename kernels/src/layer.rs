@@ -2,7 +2,7 @@
 
 use crate::memory::{Ptr, Scratch};
 use crate::norm::{self, Affine, Gradient, Mask, statistics_len};
-use crate::number::Number;
+use crate::number::{Number, add};
 use crate::simd::{Simd, padded};
 use crate::winograd::Finish;
 use crate::{BN_EPS, direct, winograd};
@@ -164,6 +164,8 @@ pub struct ParameterGradients {
 pub struct Outputs<'a, E> {
     /// By the input, if wanted.
     pub x: Option<&'a mut [E]>,
+    /// Whether the input's gradient is added to what is found there: another part of it.
+    pub add: bool,
     /// By the weights.
     pub w: &'a mut [f32],
 }
@@ -228,11 +230,17 @@ pub fn backward<S: Simd, E: Number<S>>(
     // SAFETY: all sizes are checked above.
     unsafe {
         match shape.plan(false) {
-            Plan::Winograd(g) => winograd::backward::<S, E>(&g, x, w, &d, dx, dw),
+            Plan::Winograd(g) => winograd::backward::<S, E>(&g, x, w, &d, (dx, out.add), dw),
             Plan::Direct(g) => {
                 direct::weight_gradient::<S, E>(&g, x, &d, dw);
-                if let Some(dx) = dx {
-                    direct::input_gradient::<S, E>(&g, w, &d, dx);
+                match dx {
+                    Some(dx) if out.add => {
+                        let part = Scratch::of::<E>(x.len());
+                        direct::input_gradient::<S, E>(&g, w, &d, part.start());
+                        add::<S, E>(x.len(), part.start(), dx);
+                    }
+                    Some(dx) => direct::input_gradient::<S, E>(&g, w, &d, dx),
+                    None => (),
                 }
             }
         }

@@ -102,10 +102,11 @@ impl<S: Simd> Number<S> for f32 {
     }
 }
 
+/// Values in a unit of work.
+const UNIT: usize = 1 << 15;
+
 /// `to = from`, rounded to the nearest where `to` has fewer bits.
 pub fn convert<S: Simd, A: Number<S>, B: Number<S>>(from: &[A], to: &mut [B]) {
-    /// Values in a unit of work.
-    const UNIT: usize = 1 << 15;
     assert_eq!(from.len(), to.len());
     let (n, a, b) = (from.len(), Ptr::to(from), Ptr(to.as_mut_ptr()));
     parallel(n.div_ceil(UNIT), |u| {
@@ -122,6 +123,35 @@ pub fn convert<S: Simd, A: Number<S>, B: Number<S>>(from: &[A], to: &mut [B]) {
                     }
                     if at < end {
                         B::put::<false>(b.at(at), A::get::<false>(a.at(at), end - at), end - at);
+                    }
+                },
+            )
+        }
+    });
+}
+
+/// `to += from`, of `n` values.
+///
+/// # Safety
+/// Both hold `n` values, and nobody else uses `to`.
+pub unsafe fn add<S: Simd, E: Number<S>>(n: usize, from: Ptr<E>, to: Ptr<E>) {
+    parallel(n.div_ceil(UNIT), |u| {
+        let (begin, end) = (u * UNIT, (u * UNIT + UNIT).min(n));
+        // SAFETY: units are disjoint ranges of what the caller promised.
+        unsafe {
+            S::run(
+                #[inline(always)]
+                || {
+                    let mut at = begin;
+                    while at + S::LANES <= end {
+                        let sum = S::add(E::get::<true>(from.at(at), S::LANES), E::get::<true>(to.at(at), S::LANES));
+                        E::put::<true>(to.at(at), sum, S::LANES);
+                        at += S::LANES;
+                    }
+                    if at < end {
+                        let n = end - at;
+                        let sum = S::add(E::get::<false>(from.at(at), n), E::get::<false>(to.at(at), n));
+                        E::put::<false>(to.at(at), sum, n);
                     }
                 },
             )

@@ -59,6 +59,41 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Asks for the cache line at `p`; any address is allowed.
     unsafe fn prefetch(p: *const f32);
 
+    /// Vector `t` of the result holds value `t` of each of `lanes` runs of nine, `stride` apart; other lanes are zero.
+    #[inline(always)]
+    unsafe fn load_nine(p: *const f32, stride: usize, lanes: usize) -> [Self::V; 9] {
+        // SAFETY: the caller's promise; no vector has more than 16 lanes.
+        unsafe {
+            let mut values = [[0.0f32; 16]; 9];
+            for lane in 0..lanes {
+                for t in 0..9 {
+                    values[t][lane] = *p.add(lane * stride + t);
+                }
+            }
+            let mut out = [Self::zero(); 9];
+            for t in 0..9 {
+                out[t] = Self::load(values[t].as_ptr());
+            }
+            out
+        }
+    }
+    /// Writes what [`Simd::load_nine`] would read.
+    #[inline(always)]
+    unsafe fn store_nine(p: *mut f32, stride: usize, lanes: usize, values: [Self::V; 9]) {
+        // SAFETY: the caller's promise; no vector has more than 16 lanes.
+        unsafe {
+            let mut rows = [[0.0f32; 16]; 9];
+            for t in 0..9 {
+                Self::store(rows[t].as_mut_ptr(), values[t]);
+            }
+            for lane in 0..lanes {
+                for t in 0..9 {
+                    *p.add(lane * stride + t) = rows[t][lane];
+                }
+            }
+        }
+    }
+
     /// All lanes zero.
     #[inline(always)]
     unsafe fn zero() -> Self::V {
@@ -115,6 +150,43 @@ macro_rules! operations {
     )*};
 }
 
+/// The transpose of 16 rows of 16.
+///
+/// # Safety
+/// The CPU has AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn transposed(r: [__m512; 16]) -> [__m512; 16] {
+    // SAFETY: shuffles only; the caller vouches for the CPU's features.
+    unsafe {
+        // within each quarter of a register: pairs of rows, then fours
+        let (mut two, mut four) = ([_mm512_setzero_ps(); 16], [_mm512_setzero_pd(); 16]);
+        for i in 0..8 {
+            two[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+            two[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+        }
+        for i in 0..4 {
+            for half in 0..2 {
+                let (a, b) = (_mm512_castps_pd(two[4 * i + half]), _mm512_castps_pd(two[4 * i + 2 + half]));
+                four[4 * i + 2 * half] = _mm512_unpacklo_pd(a, b);
+                four[4 * i + 2 * half + 1] = _mm512_unpackhi_pd(a, b);
+            }
+        }
+        // quarter `q` of the four vectors of column `k` is column `4 q + k`
+        let mut out = [_mm512_setzero_ps(); 16];
+        for k in 0..4 {
+            let f = |i: usize| _mm512_castpd_ps(four[4 * i + k]);
+            let (even, odd) = (_mm512_shuffle_f32x4(f(0), f(1), 0x88), _mm512_shuffle_f32x4(f(0), f(1), 0xdd));
+            let (even2, odd2) = (_mm512_shuffle_f32x4(f(2), f(3), 0x88), _mm512_shuffle_f32x4(f(2), f(3), 0xdd));
+            out[k] = _mm512_shuffle_f32x4(even, even2, 0x88);
+            out[4 + k] = _mm512_shuffle_f32x4(odd, odd2, 0x88);
+            out[8 + k] = _mm512_shuffle_f32x4(even, even2, 0xdd);
+            out[12 + k] = _mm512_shuffle_f32x4(odd, odd2, 0xdd);
+        }
+        out
+    }
+}
+
 /// An implementation of [`Simd`] on AVX-512: 32 registers hold 8 rows of 2.
 #[cfg(target_arch = "x86_64")]
 macro_rules! avx512 {
@@ -129,6 +201,34 @@ macro_rules! avx512 {
             const PANEL: usize = 2;
             type V = __m512;
 
+            #[inline(always)]
+            unsafe fn load_nine(p: *const f32, stride: usize, lanes: usize) -> [__m512; 9] {
+                // SAFETY: reads nine values of each lane; the caller vouches for them and for the CPU's features.
+                unsafe {
+                    let mut rows = [_mm512_setzero_ps(); 16];
+                    for lane in 0..16 {
+                        if lane < lanes {
+                            rows[lane] = _mm512_maskz_loadu_ps(0x1ff, p.add(lane * stride));
+                        }
+                    }
+                    let [a, b, c, d, e, f, g, h, i, ..] = transposed(rows);
+                    [a, b, c, d, e, f, g, h, i]
+                }
+            }
+            #[inline(always)]
+            unsafe fn store_nine(p: *mut f32, stride: usize, lanes: usize, values: [__m512; 9]) {
+                // SAFETY: writes nine values of each lane; the caller vouches for them and for the CPU's features.
+                unsafe {
+                    let mut rows = [_mm512_setzero_ps(); 16];
+                    rows[..9].copy_from_slice(&values);
+                    let rows = transposed(rows);
+                    for lane in 0..16 {
+                        if lane < lanes {
+                            _mm512_mask_storeu_ps(p.add(lane * stride), 0x1ff, rows[lane]);
+                        }
+                    }
+                }
+            }
             #[inline(always)]
             unsafe fn run<R>(f: impl FnOnce() -> R) -> R {
                 /// # Safety

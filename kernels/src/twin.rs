@@ -257,7 +257,7 @@ impl Case {
                 let direct::Geometry { b, h, w, c, k, views, stride, .. } = *g;
                 let g = winograd::Geometry { b, h, w, c, k, views, stride };
                 winograd::forward::<S, bf16>(&g, &self.x, &self.w, zp, finish);
-                winograd::backward::<S, bf16>(&g, &self.x, &self.w, &d, Some(dxp), dwp);
+                winograd::backward::<S, bf16>(&g, &self.x, &self.w, &d, (Some(dxp), false), dwp);
             } else {
                 direct::forward::<S, bf16>(g, &self.x, &self.w, zp, finish);
                 direct::weight_gradient::<S, bf16>(g, &self.x, &d, dwp);

@@ -268,7 +268,7 @@ unsafe fn forward_by<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     }
 }
 
-/// `dw`, and `dx` when given, of [`forward`].
+/// `dw`, and `dx` when given, of [`forward`]; with the flag, `dx` is added to what is found there.
 ///
 /// # Safety
 /// All tensors have the sizes of the geometry.
@@ -277,7 +277,7 @@ pub unsafe fn backward<S: Simd, E: Number<S>>(
     x: &[E],
     w: &[f32],
     d: &Gradient<E>,
-    dx: Option<Ptr<E>>,
+    dx: (Option<Ptr<E>>, bool),
     dw: Ptr,
 ) {
     // SAFETY: the caller's promise.

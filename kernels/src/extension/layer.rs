@@ -125,37 +125,52 @@ pub struct Gradients {
     pub residual: Option<FlexTensor>,
 }
 
+/// What is asked of a layer's gradient.
+pub struct Wanted {
+    /// By the input.
+    pub x: bool,
+    /// By the residual.
+    pub residual: bool,
+    /// A part of the input's gradient that is already there and to be added to.
+    pub part: Option<FlexTensor>,
+}
+
 /// The gradients of a layer from the one by its output.
-pub fn backward(saved: Saved, dy: FlexTensor, want_x: bool, want_residual: bool) -> Gradients {
+pub fn backward(saved: Saved, dy: FlexTensor, wanted: Wanted) -> Gradients {
     let widest = saved.kept.shape.widest();
-    at_number!(S, E of saved.x.dtype(), for widest => backward_in::<S, E>(saved, dy, want_x, want_residual))
+    at_number!(S, E of saved.x.dtype(), for widest => backward_in::<S, E>(saved, dy, wanted))
+}
+
+/// The tensor if nobody else holds its storage, or else a copy.
+fn owned<E: Stored + Copy>(t: FlexTensor) -> FlexTensor {
+    let t = contiguous(t);
+    let values = E::values(&t);
+    if t.is_unique() && t.bytes().len() == size_of_val(values) {
+        return t;
+    }
+    let mut copy = Scratch::of::<E>(values.len());
+    numbers::<E>(&mut copy, values.len()).copy_from_slice(values);
+    tensor::<E>(copy, &four(&t))
 }
 
 /// [`backward`] at a level, in a number.
-fn backward_in<S: Simd, E: Number<S> + Stored>(
-    saved: Saved,
-    dy: FlexTensor,
-    want_x: bool,
-    want_residual: bool,
-) -> Gradients {
+fn backward_in<S: Simd, E: Number<S> + Stored>(saved: Saved, dy: FlexTensor, wanted: Wanted) -> Gradients {
     let (x, weight, z) = (E::values(&saved.x), values(&saved.weight), E::values(&saved.z));
-    let mut dy = contiguous(dy);
     let mut dw = Scratch::new(weight.len());
-    let mut dx = want_x.then(|| Scratch::of::<E>(x.len()));
-    if saved.y.is_some() && !(dy.is_unique() && dy.bytes().len() == size_of_val(z)) {
-        // someone else may still read this gradient: mask a copy
-        let mut copy = Scratch::of::<E>(z.len());
-        numbers::<E>(&mut copy, z.len()).copy_from_slice(E::values(&dy));
-        dy = tensor::<E>(copy, &four(&saved.z));
-    }
+    let add = wanted.part.is_some();
+    let fresh = || tensor::<E>(Scratch::of::<E>(x.len()), &four(&saved.x));
+    let mut dx = wanted.x.then(|| wanted.part.map_or_else(fresh, owned::<E>));
+    // someone else may still read this gradient: mask a copy then
+    let mut dy = if saved.y.is_some() { owned::<E>(dy) } else { contiguous(dy) };
     let incoming = match &saved.y {
         Some(y) => Incoming::MaskedBy(E::storage_mut(&mut dy), E::values(y)),
         None => Incoming::Plain(E::values(&dy)),
     };
-    let out = Outputs { x: dx.as_mut().map(|dx| numbers(dx, x.len())), w: dw.as_mut() };
+    let out = Outputs { x: dx.as_mut().map(E::storage_mut), add, w: dw.as_mut() };
     let g = layer::backward::<S, E>(&saved.kept, x, weight, z, incoming, out);
     let k = saved.kept.shape.k;
     let parameters = [tensor::<f32>(dw, &four(&saved.weight)), small(g.gamma, &[k]), small(g.beta, &[k])];
-    let residual = want_residual.then(|| if saved.y.is_none() && saved.kept.shape.relu { unreachable!() } else { dy });
-    Gradients { x: dx.map(|dx| tensor::<E>(dx, &four(&saved.x))), parameters, residual }
+    let residual =
+        wanted.residual.then(|| if saved.y.is_none() && saved.kept.shape.relu { unreachable!() } else { dy });
+    Gradients { x: dx, parameters, residual }
 }

@@ -19,7 +19,7 @@ pub unsafe fn run<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     x: &[E],
     w: &[f32],
     d: &Gradient<E>,
-    dx: Option<Ptr<E>>,
+    (dx, add): (Option<Ptr<E>>, bool),
     dw: Ptr,
 ) {
     let by_panel = g.by_panel();
@@ -30,6 +30,7 @@ pub unsafe fn run<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
         x: Ptr::to(x),
         d,
         dx,
+        add,
         u: transposed.as_ref().map(|u| u.start()),
         us: filter::plane::<S, E>(g.k, g.c),
         cp: padded::<S>(g.c),
@@ -55,6 +56,8 @@ pub struct Backward<'a, E> {
     pub x: Ptr<E>,
     pub d: &'a Gradient<'a, E>,
     pub dx: Option<Ptr<E>>,
+    /// Whether what is found in `dx` is part of it.
+    pub add: bool,
     u: Option<Ptr<E>>,
     us: usize,
     pub cp: usize,
@@ -163,7 +166,7 @@ impl<E> Backward<'_, E> {
                 // SAFETY: images are disjoint parts of dx.
                 parallel(n, |i| unsafe {
                     let (dv, from) = (dv.at(i * per * self.cp), (first + i) * per);
-                    tile::input_gradient::<S, A, E, T>(g, dv, dvs, columns, from, per, dx.at(0));
+                    tile::input_gradient::<S, A, E, T>(g, dv, dvs, columns, from, per, (dx.at(0), self.add));
                 });
             }
         }
@@ -205,7 +208,7 @@ impl<E> Backward<'_, E> {
                     self.plane_products::<S>(filter, n, v.at(p * vs), m.at(p * ms), dv, pairs, to);
                 }
                 if let Some(dx) = self.dx {
-                    tile::input_gradient::<S, A, E, T>(g, dv.0, dvs, columns, from, n, dx.at(0));
+                    tile::input_gradient::<S, A, E, T>(g, dv.0, dvs, columns, from, n, (dx.at(0), self.add));
                 }
             }
         });

@@ -8,8 +8,6 @@ use crate::number::Number;
 use crate::simd::{Simd, padded};
 use std::ops::Range;
 
-/// Most lanes of any vector.
-const LANES: usize = 16;
 /// Rows of a filter in a unit of work.
 const ROWS: usize = 32;
 
@@ -79,11 +77,10 @@ impl Filter<'_> {
             S::run(
                 #[inline(always)]
                 || {
-                    let mut taps = [[0.0f32; LANES]; 9];
                     for row in some.clone().step_by(E::GROUP) {
-                        let first = self.row::<S, F>(at, row, &mut taps);
+                        let first = self.row::<S, F>(at, row);
                         let second = match E::GROUP {
-                            2 if row + 1 < some.end => self.row::<S, F>(at, row + 1, &mut taps),
+                            2 if row + 1 < some.end => self.row::<S, F>(at, row + 1),
                             _ => [[S::zero(); U]; U],
                         };
                         let o = out.add(row * width);
@@ -98,26 +95,20 @@ impl Filter<'_> {
         }
     }
 
-    /// The transform of one row of one vector of columns, from `at` on; `taps` is where it is gathered.
+    /// The transform of one row of one vector of columns, from `at` on.
     ///
     /// # Safety
     /// The columns and the row are the filter's.
     #[inline(always)]
-    unsafe fn row<S: Simd, F: Taps>(&self, at: usize, row: usize, taps: &mut [[f32; LANES]; 9]) -> [[S::V; U]; U] {
+    unsafe fn row<S: Simd, F: Taps>(&self, at: usize, row: usize) -> [[S::V; U]; U] {
         let Filter { w, rows, n, transposed } = *self;
-        // SAFETY: sources lie within `w`, and `taps` has LANES values a row.
+        let (first, stride) = if transposed { (row * n + at, 9) } else { (at * rows + row, rows * 9) };
+        // SAFETY: sources lie within `w`.
         unsafe {
-            for lane in 0..S::LANES.min(n - at) {
-                let from = if transposed { row * n + at + lane } else { (at + lane) * rows + row } * 9;
-                let source = w.as_ptr().add(from);
-                for t in 0..9 {
-                    taps[t][lane] = *source.add(t);
-                }
-            }
+            let taps = S::load_nine(w.as_ptr().add(first * 9), stride, S::LANES.min(n - at));
             let mut half = [[S::zero(); 3]; U];
             for j in 0..3 {
-                let column = [S::load(taps[j].as_ptr()), S::load(taps[3 + j].as_ptr()), S::load(taps[6 + j].as_ptr())];
-                let column = F::filter::<S>(column);
+                let column = F::filter::<S>([taps[j], taps[3 + j], taps[6 + j]]);
                 for i in 0..U {
                     half[i][j] = column[i];
                 }
@@ -170,7 +161,7 @@ impl Gradients {
         dw: Ptr,
     ) {
         let lanes = S::LANES.min(k - at);
-        // SAFETY: the caller's promise, and lanes <= LANES.
+        // SAFETY: the caller's promise.
         unsafe {
             S::run(
                 #[inline(always)]
@@ -193,19 +184,14 @@ impl Gradients {
                                 half[i][j] = column[i];
                             }
                         }
-                        let mut taps = [[0.0f32; LANES]; 9];
+                        let mut taps = [S::zero(); 9];
                         for i in 0..3 {
                             let values = F::filter_adjoint::<S>(half[i]);
                             for j in 0..3 {
-                                S::store(taps[i * 3 + j].as_mut_ptr(), values[j]);
+                                taps[i * 3 + j] = values[j];
                             }
                         }
-                        for lane in 0..lanes {
-                            let o = dw.at(((at + lane) * c + row) * 9);
-                            for t in 0..9 {
-                                *o.add(t) = taps[t][lane];
-                            }
-                        }
+                        S::store_nine(dw.at((at * c + row) * 9), c * 9, lanes, taps);
                     }
                 },
             )

@@ -136,7 +136,7 @@ impl<E> Backward<'_, E> {
             let dv = Scratch::new(T * T * dvs);
             products::<S, A, E, T>(&filter, panel, tiles, m, ms, dv.ptr().0);
             let columns = Columns { from: panel, to: (panel + width).min(g.c), stride: width };
-            tile::input_gradient::<S, A, E, T>(g, dv.ptr().0, dvs, columns, 0, tiles, dx.at(0));
+            tile::input_gradient::<S, A, E, T>(g, dv.ptr().0, dvs, columns, 0, tiles, (dx.at(0), self.add));
         });
     }
 }

@@ -8,6 +8,7 @@ use super::transform::{Algorithm, M};
 use crate::norm::Gradient;
 use crate::number::Number;
 use crate::simd::Simd;
+use std::mem::MaybeUninit;
 
 /// What happens to each output value of the forward pass.
 #[derive(Clone, Copy)]
@@ -128,17 +129,21 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
                     } else {
                         let base = x.wrapping_add((image * g.h * g.w) * c);
                         each_vector!(S, c, |at, lanes, FULL| {
-                            let mut tile = [[S::zero(); T]; T];
+                            // every value is written once: filling with zeros first costs as much as the reading
+                            let mut tile = [[MaybeUninit::uninit(); T]; T];
                             for i in 0..T {
                                 let y = (y0 + i).wrapping_sub(1);
                                 for j in 0..T {
                                     let xx = (x0 + j).wrapping_sub(1);
-                                    if y < g.h && xx < g.w {
-                                        tile[i][j] = E::get::<FULL>(base.add((y * g.w + xx) * c + at), lanes);
-                                    }
+                                    tile[i][j].write(if y < g.h && xx < g.w {
+                                        E::get::<FULL>(base.add((y * g.w + xx) * c + at), lanes)
+                                    } else {
+                                        S::zero()
+                                    });
                                 }
                             }
-                            input_store::<S, A, E, T>(&tile, v.add(at), plane);
+                            let tile = &*(&raw const tile).cast::<[[S::V; T]; T]>();
+                            input_store::<S, A, E, T>(tile, v.add(at), plane);
                         });
                     }
                 }
@@ -389,8 +394,8 @@ unsafe fn gradient_store<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>
     }
 }
 
-/// `dx` by overlap-add of `B dv B^T`. Tiles of an image must come in raster order: a pixel is stored by its first tile
-/// and added to by the later ones.
+/// `dx` by overlap-add of `B dv B^T`, or this added to `dx` when `add`. Tiles of an image must come in raster order: a
+/// pixel is stored by its first tile and added to by the later ones.
 ///
 /// # Safety
 /// `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
@@ -402,7 +407,7 @@ pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: us
     columns: Columns,
     from: usize,
     n: usize,
-    dx: *mut E,
+    (dx, add): (*mut E, bool),
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -434,7 +439,7 @@ pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: us
                         for i in i0..i1 {
                             let values = A::input_adjoint::<S>(half[i]);
                             let shared = T - A::STEP;
-                            let stored = if row > 0 && i < shared {
+                            let stored = if add || row > 0 && i < shared {
                                 T
                             } else if column > 0 {
                                 shared
