@@ -124,6 +124,40 @@ pub unsafe fn rows_block<S: Simd, E: Number<S>, O: Number<S>>(
     }
 }
 
+/// `R` rows of [`product`] by `NV` vectors, from the first on.
+///
+/// # Safety
+/// As there, for `R` rows and a panel of `NV` vectors.
+#[inline(always)]
+unsafe fn product_micro<S: Simd, E: Number<S>, const R: usize, const NV: usize>(
+    depth: usize,
+    (a, lda): (*const E, usize),
+    b: *const E,
+    (out, ldo): (*mut f32, usize),
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut acc = [[S::zero(); NV]; R];
+        for p in 0..depth.div_ceil(E::GROUP) {
+            let mut bv = [S::zero(); NV];
+            for v in 0..NV {
+                bv[v] = E::load_groups(b.add((p * NV + v) * S::LANES * E::GROUP));
+            }
+            for r in 0..R {
+                let x = E::broadcast(a.add(r * lda + p * E::GROUP));
+                for v in 0..NV {
+                    acc[r][v] = E::multiply_add(x, bv[v], acc[r][v]);
+                }
+            }
+        }
+        for r in 0..R {
+            for v in 0..NV {
+                S::store(out.add(r * ldo + v * S::LANES), acc[r][v]);
+            }
+        }
+    }
+}
+
 /// `out[t][0..n] = a[t][0..depth] B` for `t < rows`, row strides `lda` and `ldo`; `out` is padded to whole vectors, and
 /// `depth` to whole groups with zeros on both sides.
 ///
@@ -144,21 +178,45 @@ pub unsafe fn product<S: Simd, E: Number<S>>(
             || {
                 let deep = depth.next_multiple_of(E::GROUP);
                 for column in (0..n).step_by(panel_width::<S>()) {
-                    let width = width_at::<S>(n, column);
-                    for t in (0..rows).step_by(S::ROWS) {
-                        let mut row = [a; MAX_ROWS];
-                        let mut to = [out; MAX_ROWS];
-                        for r in 0..S::ROWS {
-                            row[r] = a.add((t + r).min(rows - 1) * lda);
-                            to[r] = out.add((t + r).min(rows - 1) * ldo + column);
-                        }
-                        let left = Left { row, segments: 1, stride: 0, len: depth };
-                        rows_block::<S, E, f32>(&left, b.add(column * deep), width, &to, S::ROWS.min(rows - t), width);
+                    let (two, b) = (width_at::<S>(n, column) == 2 * S::LANES, b.add(column * deep));
+                    let mut t = 0;
+                    while t < rows {
+                        let (from, to) = ((a.add(t * lda), lda), (out.add(t * ldo + column), ldo));
+                        // as many rows as the registers hold: twice as many of half the columns
+                        t += match (S::ROWS, two, rows - t) {
+                            (8, true, 8..) => product_rows::<S, E, 8, 2>(depth, from, b, to),
+                            (8, false, 16..) => product_rows::<S, E, 16, 1>(depth, from, b, to),
+                            (6, true, 6..) => product_rows::<S, E, 6, 2>(depth, from, b, to),
+                            (6, false, 12..) => product_rows::<S, E, 12, 1>(depth, from, b, to),
+                            (4, false, 4..) => product_rows::<S, E, 4, 1>(depth, from, b, to),
+                            (_, true, 4..) => product_rows::<S, E, 4, 2>(depth, from, b, to),
+                            (_, false, 8..) => product_rows::<S, E, 8, 1>(depth, from, b, to),
+                            (_, true, 2..) => product_rows::<S, E, 2, 2>(depth, from, b, to),
+                            (_, false, 2..) => product_rows::<S, E, 2, 1>(depth, from, b, to),
+                            (_, true, _) => product_rows::<S, E, 1, 2>(depth, from, b, to),
+                            (_, false, _) => product_rows::<S, E, 1, 1>(depth, from, b, to),
+                        };
                     }
                 }
             },
         )
     }
+}
+
+/// [`product_micro`], returning the rows done.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn product_rows<S: Simd, E: Number<S>, const R: usize, const NV: usize>(
+    depth: usize,
+    a: (*const E, usize),
+    b: *const E,
+    out: (*mut f32, usize),
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { product_micro::<S, E, R, NV>(depth, a, b, out) };
+    R
 }
 
 /// Where row `p` of the left side of a sum of outer products begins.

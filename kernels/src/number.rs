@@ -262,6 +262,17 @@ mod avx512 {
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
+    /// Word `i` of the first half, then of the second: where each word of pairs comes from.
+    static ZIP: [u16; 32] = {
+        let mut words = [0; 32];
+        let mut i = 0;
+        while i < 32 {
+            words[i] = (i / 2 + i % 2 * 16) as u16;
+            i += 1;
+        }
+        words
+    };
+
     /// A vector of values, or the first `n` when not `FULL`, each in the lower half of its lane.
     ///
     /// # Safety
@@ -308,11 +319,11 @@ mod avx512 {
         }
         #[inline(always)]
         unsafe fn store_pairs(p: *mut bf16, [low, high]: [__m512; 2]) {
-            // SAFETY: the caller has room for 32 values at `p`; the types are the same 256 bits.
+            // SAFETY: the caller has room for 32 values at `p`; the types are the same 512 bits.
             unsafe {
-                let low = _mm512_cvtepu16_epi32(transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(low)));
-                let high = _mm512_cvtepu16_epi32(transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(high)));
-                _mm512_storeu_si512(p.cast(), _mm512_or_si512(low, _mm512_slli_epi32(high, 16)))
+                let words = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+                let zip = _mm512_loadu_si512(ZIP.as_ptr().cast());
+                _mm512_storeu_si512(p.cast(), _mm512_permutexvar_epi16(zip, words))
             }
         }
         #[inline(always)]
