@@ -208,6 +208,21 @@ unsafe fn copy_row<E>(source: Option<*const E>, w: usize, padding: usize, to: *m
     }
 }
 
+/// Rounds and writes a vector of groups.
+///
+/// # Safety
+/// `to` has room for it.
+#[inline(always)]
+unsafe fn store<S: Simd, E: Number<S>>(to: *mut E, members: &[[f32; 16]; 2]) {
+    // SAFETY: the caller's promise; no vector has more than 16 lanes.
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || E::store_groups(to, [S::load(members[0].as_ptr()), S::load(members[1].as_ptr())]),
+        )
+    }
+}
+
 /// Some taps of a filter `[k][c][kh][kw]` as the right side of products: rows are input channels and columns output
 /// channels, or the other way round when `transposed`.
 struct Pack<'a> {
@@ -232,6 +247,7 @@ impl Pack<'_> {
     /// Packed panels, see [`crate::gemm`].
     fn packed<S: Simd, E: Number<S>>(&self) -> Scratch {
         let Pack { w, taps, segment, of, rows, n, transposed } = *self;
+        assert_eq!(w.len(), rows * n * of);
         let depth = self.depth(E::GROUP);
         let packed = Scratch::of::<E>(depth * padded::<S>(n));
         let to = packed.start::<E>();
@@ -243,30 +259,32 @@ impl Pack<'_> {
             let lanes = S::LANES.min(n - at);
             let panel = at / panel_width::<S>() * panel_width::<S>();
             let width = width_at::<S>(n, panel);
-            let own = segment * rows;
-            let value = |lane: usize, row: usize| {
-                if row >= own || lane >= lanes {
-                    return 0.0;
-                }
-                let (tap, row) = (taps[segment_at * segment + row / rows], row % rows);
-                let from = if transposed { row * n + at + lane } else { (at + lane) * rows + row };
-                w[from * of + tap]
-            };
-            for row in (0..own).step_by(E::GROUP) {
-                let deep = segment_at * own.next_multiple_of(E::GROUP) + row;
-                let mut members = [[0.0; 16]; 2];
-                for (g, member) in members.iter_mut().enumerate().take(E::GROUP) {
-                    for (lane, v) in member.iter_mut().enumerate().take(S::LANES) {
-                        *v = value(lane, row + g);
+            let (own, taps) = (segment * rows, &taps[segment_at * segment..][..segment]);
+            let lane_step = if transposed { of } else { rows * of };
+            // SAFETY: the filter's length is checked above; a unit writes its own columns of its own segment, within the
+            // panel that holds them.
+            unsafe {
+                let first = segment_at * own.next_multiple_of(E::GROUP);
+                let out = to.at(panel * depth + first * width + (at - panel) * E::GROUP);
+                let mut members = [[0.0f32; 16]; 2];
+                let mut deep = 0;
+                for tap in taps {
+                    for row in 0..rows {
+                        let from = if transposed { row * n + at } else { at * rows + row };
+                        let source = w.as_ptr().add(from * of + tap);
+                        let member = &mut members[deep % E::GROUP];
+                        for (lane, v) in member.iter_mut().enumerate().take(lanes) {
+                            *v = *source.add(lane * lane_step);
+                        }
+                        deep += 1;
+                        if deep.is_multiple_of(E::GROUP) {
+                            store::<S, E>(out.add((deep - E::GROUP) * width), &members);
+                        }
                     }
                 }
-                // SAFETY: a unit writes its own columns of its own segment, within the panel that holds them.
-                unsafe {
-                    let o = to.at(panel * depth + deep * width + (at - panel) * E::GROUP);
-                    S::run(
-                        #[inline(always)]
-                        || E::store_groups(o, [S::load(members[0].as_ptr()), S::load(members[1].as_ptr())]),
-                    );
+                if !deep.is_multiple_of(E::GROUP) {
+                    members[1] = [0.0; 16];
+                    store::<S, E>(out.add((deep - 1) * width), &members);
                 }
             }
         });
