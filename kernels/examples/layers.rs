@@ -1,5 +1,5 @@
 //! How far each convolution of a network is from the matrix product's peak, both measured in this run on one core:
-//! `layers WIDTH BATCH [portable|avx2|avx512] [bf16]`.
+//! `layers WIDTH|alexnet BATCH [portable|avx2|avx512] [bf16]`, for a ResNet18 of this width or AlexNet.
 //!
 //! Rates count the operations of a direct convolution, so that Winograd may pass the peak. Times are of the process,
 //! not of the clock on the wall, so that other work on the machine disturbs them little. With `bf16`, activations and
@@ -57,7 +57,7 @@ fn main() {
     println!("|---|---|---|---|---|---|---|");
     let (plain, tracked) = (Device::flex(), Device::flex().autodiff());
     let w = width;
-    for (h, c, k, kernel, stride) in [
+    let resnet = [
         (32, 3, w, 3, 1),
         (32, w, w, 3, 1),
         (32, w, 2 * w, 3, 2),
@@ -69,7 +69,18 @@ fn main() {
         (8, 4 * w, 8 * w, 3, 2),
         (8, 4 * w, 8 * w, 1, 2),
         (4, 8 * w, 8 * w, 3, 1),
-    ] {
+    ];
+    let alexnet = [
+        (32, 3, 64, 3, 1),
+        (16, 64, 192, 3, 1),
+        (8, 192, 384, 3, 1),
+        (8, 384, 256, 3, 1),
+        (8, 256, 256, 3, 1),
+        (1, 4096, 1024, 1, 1),
+        (1, 1024, 1024, 1, 1),
+    ];
+    let chosen = if args.first().is_some_and(|a| a == "alexnet") { &alexnet[..] } else { &resnet };
+    for &(h, c, k, kernel, stride) in chosen {
         let conv = Conv { stride, padding: kernel / 2, relu: true };
         let o = (h + 2 * conv.padding - kernel) / stride + 1;
         let flops = 2.0 * (batch * o * o * k * c * kernel * kernel) as f64;

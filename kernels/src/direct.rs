@@ -208,6 +208,29 @@ unsafe fn copy_row<E>(source: Option<*const E>, w: usize, padding: usize, to: *m
     }
 }
 
+/// [`Pack`] of a kernel of one tap, 16 rows at a time: `lanes` columns of `rows` contiguous values.
+///
+/// # Safety
+/// `w` holds the columns, and `out` has room for the rows, a group every `GROUP * width` values.
+unsafe fn pack_matrix<S: Simd, E: Number<S>>(w: *const f32, rows: usize, lanes: usize, out: *mut E, width: usize) {
+    // SAFETY: the caller's promise; what is behind the last row is zero, and fills its group.
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                for row in (0..rows).step_by(16) {
+                    let n = 16.min(rows - row);
+                    let columns = S::load_columns(w.add(row), rows, lanes, n);
+                    for i in (0..n).step_by(E::GROUP) {
+                        let members = [columns[i], columns[(i + 1) % 16]];
+                        E::store_groups(out.add((row + i) * width), members);
+                    }
+                }
+            },
+        )
+    }
+}
+
 /// Rounds and writes a vector of groups.
 ///
 /// # Safety
@@ -266,6 +289,9 @@ impl Pack<'_> {
             unsafe {
                 let first = segment_at * own.next_multiple_of(E::GROUP);
                 let out = to.at(panel * depth + first * width + (at - panel) * E::GROUP);
+                if of == 1 && !transposed {
+                    return pack_matrix::<S, E>(w.as_ptr().add(at * rows), rows, lanes, out, width);
+                }
                 let mut members = [[0.0f32; 16]; 2];
                 let mut deep = 0;
                 for tap in taps {

@@ -59,36 +59,37 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Asks for the cache line at `p`; any address is allowed.
     unsafe fn prefetch(p: *const f32);
 
-    /// Vector `t` of the result holds value `t` of each of `lanes` runs of nine, `stride` apart; other lanes are zero.
+    /// Vector `i` of the result holds value `i` of each of `lanes` runs of `n <= 16` values, `stride` apart; other lanes
+    /// and vectors are zero.
     #[inline(always)]
-    unsafe fn load_nine(p: *const f32, stride: usize, lanes: usize) -> [Self::V; 9] {
+    unsafe fn load_columns(p: *const f32, stride: usize, lanes: usize, n: usize) -> [Self::V; 16] {
         // SAFETY: the caller's promise; no vector has more than 16 lanes.
         unsafe {
-            let mut values = [[0.0f32; 16]; 9];
+            let mut values = [[0.0f32; 16]; 16];
             for lane in 0..lanes {
-                for t in 0..9 {
-                    values[t][lane] = *p.add(lane * stride + t);
+                for i in 0..n {
+                    values[i][lane] = *p.add(lane * stride + i);
                 }
             }
-            let mut out = [Self::zero(); 9];
-            for t in 0..9 {
-                out[t] = Self::load(values[t].as_ptr());
+            let mut out = [Self::zero(); 16];
+            for i in 0..n {
+                out[i] = Self::load(values[i].as_ptr());
             }
             out
         }
     }
-    /// Writes what [`Simd::load_nine`] would read.
+    /// Writes what [`Simd::load_columns`] would read.
     #[inline(always)]
-    unsafe fn store_nine(p: *mut f32, stride: usize, lanes: usize, values: [Self::V; 9]) {
+    unsafe fn store_columns(p: *mut f32, stride: usize, lanes: usize, n: usize, columns: [Self::V; 16]) {
         // SAFETY: the caller's promise; no vector has more than 16 lanes.
         unsafe {
-            let mut rows = [[0.0f32; 16]; 9];
-            for t in 0..9 {
-                Self::store(rows[t].as_mut_ptr(), values[t]);
+            let mut values = [[0.0f32; 16]; 16];
+            for i in 0..n {
+                Self::store(values[i].as_mut_ptr(), columns[i]);
             }
             for lane in 0..lanes {
-                for t in 0..9 {
-                    *p.add(lane * stride + t) = rows[t][lane];
+                for i in 0..n {
+                    *p.add(lane * stride + i) = values[i][lane];
                 }
             }
         }
@@ -202,29 +203,28 @@ macro_rules! avx512 {
             type V = __m512;
 
             #[inline(always)]
-            unsafe fn load_nine(p: *const f32, stride: usize, lanes: usize) -> [__m512; 9] {
-                // SAFETY: reads nine values of each lane; the caller vouches for them and for the CPU's features.
+            unsafe fn load_columns(p: *const f32, stride: usize, lanes: usize, n: usize) -> [__m512; 16] {
+                // SAFETY: reads `n` values of each lane; the caller vouches for them and for the CPU's features.
                 unsafe {
+                    let mask = ((1u32 << n) - 1) as u16;
                     let mut rows = [_mm512_setzero_ps(); 16];
                     for lane in 0..16 {
                         if lane < lanes {
-                            rows[lane] = _mm512_maskz_loadu_ps(0x1ff, p.add(lane * stride));
+                            rows[lane] = _mm512_maskz_loadu_ps(mask, p.add(lane * stride));
                         }
                     }
-                    let [a, b, c, d, e, f, g, h, i, ..] = transposed(rows);
-                    [a, b, c, d, e, f, g, h, i]
+                    transposed(rows)
                 }
             }
             #[inline(always)]
-            unsafe fn store_nine(p: *mut f32, stride: usize, lanes: usize, values: [__m512; 9]) {
-                // SAFETY: writes nine values of each lane; the caller vouches for them and for the CPU's features.
+            unsafe fn store_columns(p: *mut f32, stride: usize, lanes: usize, n: usize, columns: [__m512; 16]) {
+                // SAFETY: writes `n` values of each lane; the caller vouches for them and for the CPU's features.
                 unsafe {
-                    let mut rows = [_mm512_setzero_ps(); 16];
-                    rows[..9].copy_from_slice(&values);
-                    let rows = transposed(rows);
+                    let mask = ((1u32 << n) - 1) as u16;
+                    let rows = transposed(columns);
                     for lane in 0..16 {
                         if lane < lanes {
-                            _mm512_mask_storeu_ps(p.add(lane * stride), 0x1ff, rows[lane]);
+                            _mm512_mask_storeu_ps(p.add(lane * stride), mask, rows[lane]);
                         }
                     }
                 }

@@ -54,11 +54,14 @@ pub unsafe fn weight_gradient<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], d: &
             }
         }
     });
-    // SAFETY: a task writes the weights of its own output channels.
     let taps = g.kh * g.kw;
-    // SAFETY: the caller's promise.
+    let partial = Partial { sums: pp, groups, size, kp };
+    // SAFETY: a task writes the weights of its own output channels.
     parallel(g.k.div_ceil(S::LANES), |block| unsafe {
         let at = block * S::LANES;
+        if taps == 1 {
+            return partial.matrix::<S>(at, S::LANES.min(g.k - at), g.c, dw.at(at * g.c));
+        }
         let mut sum = vec![0.0; S::LANES];
         for t in 0..taps {
             for c in 0..g.c {
@@ -75,6 +78,43 @@ pub unsafe fn weight_gradient<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], d: &
             }
         }
     });
+}
+
+/// The partial sums of a weight gradient: `groups` of them, `size` values each, rows `kp` apart.
+#[derive(Clone, Copy)]
+struct Partial {
+    sums: Ptr,
+    groups: usize,
+    size: usize,
+    kp: usize,
+}
+
+impl Partial {
+    /// The sum of all groups for a kernel of one tap, `lanes` output channels from `at` on: 16 input channels at a time.
+    ///
+    /// # Safety
+    /// The sums have `c` rows, and `dw` room for `lanes` rows of `c` values.
+    unsafe fn matrix<S: Simd>(&self, at: usize, lanes: usize, c: usize, dw: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            S::run(
+                #[inline(always)]
+                || {
+                    for row in (0..c).step_by(16) {
+                        let n = 16.min(c - row);
+                        let mut sums = [S::zero(); 16];
+                        for group in 0..self.groups {
+                            for i in 0..n {
+                                let from = self.sums.at(group * self.size + (row + i) * self.kp + at);
+                                sums[i] = S::add(sums[i], S::load(from));
+                            }
+                        }
+                        S::store_columns(dw.add(row), c, lanes, n, sums);
+                    }
+                },
+            )
+        }
+    }
 }
 
 /// The taps that pixels of one residue use, along one axis: `residue + stride m`, the last first, so that the pixels of

@@ -105,7 +105,7 @@ impl Filter<'_> {
         let (first, stride) = if transposed { (row * n + at, 9) } else { (at * rows + row, rows * 9) };
         // SAFETY: sources lie within `w`.
         unsafe {
-            let taps = S::load_nine(w.as_ptr().add(first * 9), stride, S::LANES.min(n - at));
+            let taps = S::load_columns(w.as_ptr().add(first * 9), stride, S::LANES.min(n - at), 9);
             let mut half = [[S::zero(); 3]; U];
             for j in 0..3 {
                 let column = F::filter::<S>([taps[j], taps[3 + j], taps[6 + j]]);
@@ -184,14 +184,14 @@ impl Gradients {
                                 half[i][j] = column[i];
                             }
                         }
-                        let mut taps = [S::zero(); 9];
+                        let mut taps = [S::zero(); 16];
                         for i in 0..3 {
                             let values = F::filter_adjoint::<S>(half[i]);
                             for j in 0..3 {
                                 taps[i * 3 + j] = values[j];
                             }
                         }
-                        S::store_nine(dw.at((at * c + row) * 9), c * 9, lanes, taps);
+                        S::store_columns(dw.at((at * c + row) * 9), c * 9, lanes, 9, taps);
                     }
                 },
             )
