@@ -1,6 +1,7 @@
 """Measures pcp and its peers in turn, on the same cores, and writes down how they compare."""
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -22,14 +23,22 @@ PCP = os.environ["PCP"]
 RUN = "--limit 10000 --width 16 --epochs 10 --snapshots 10 --eval-every 10 --seed 0".split()
 EPOCHS, FIRST = 10, 2
 
+# The forms of PyTorch that `peer.py` has.
+FORMS = ("f32", "compile", "bf16", "compile-bf16")
+
 
 class Row:
-    """What is measured: pcp's arguments, the peer's, and the ratios to reach. A rate is the better the higher."""
+    """What is measured: pcp's arguments, the peer's and its forms, of which the first is its default, and the ratios to
+    reach, which are to the fastest form. A rate is the better the higher."""
 
-    def __init__(self, name, work, peer, target, stretch, unit, ours, theirs, needs_data=False):
+    def __init__(self, name, work, peer, target, stretch, unit, ours, theirs, needs_data=False, forms=(None,)):
         self.name, self.work, self.peer, self.target, self.stretch = name, work, peer, target, stretch
-        self.unit, self.needs_data = unit, needs_data
+        self.unit, self.needs_data, self.forms = unit, needs_data, forms
         self.ours, self.theirs = ours.split(), theirs.split()
+
+    def asked(self, form):
+        """The peer's arguments for one of its forms."""
+        return self.theirs + (["--form", form] if form else [])
 
     def ratio(self, ours, theirs):
         return ours / theirs if self.unit == "images/s" else theirs / ours
@@ -45,16 +54,14 @@ def rows():
     torch = "PyTorch channels_last"
     quick = "images/s"
     vectors = f"--input {WORK}/bank.npy"
-    yield Row("step-64", "ResNet18 training step, width 64, batch 64", torch, 2.0, 2.5, quick,
-              *network("step", "resnet18", 64, 64, 5))
-    yield Row("step-16", "ResNet18 training step, width 16, batch 128", torch, 1.9, 2.5, quick,
-              *network("step", "resnet18", 16, 128, 10))
-    yield Row("infer-64", "ResNet18 inference, width 64", torch + ", eval, no_grad", 2.2, 3, quick,
-              *network("infer", "resnet18", 64, 64, 8))
-    yield Row("infer-16", "ResNet18 inference, width 16", torch + ", eval, no_grad", 2.2, 3, quick,
-              *network("infer", "resnet18", 16, 128, 20))
-    yield Row("step-alexnet", "AlexNet (32) training step, batch 128", torch, 1.5, 2, quick,
-              *network("step", "alexnet", 64, 128, 5))
+    for name, work, peer, target, job in [
+        ("step-64", "ResNet18 training step, width 64, batch 64", torch, 1.8, ("step", "resnet18", 64, 64, 5)),
+        ("step-16", "ResNet18 training step, width 16, batch 128", torch, 1.9, ("step", "resnet18", 16, 128, 10)),
+        ("infer-64", "ResNet18 inference, width 64", torch + ", eval, no_grad", 2, ("infer", "resnet18", 64, 64, 8)),
+        ("infer-16", "ResNet18 inference, width 16", torch + ", eval, no_grad", 2, ("infer", "resnet18", 16, 128, 20)),
+        ("step-alexnet", "AlexNet (32) training step, batch 128", torch, 1.8, ("step", "alexnet", 64, 128, 5)),
+    ]:
+        yield Row(name, work, peer, target, 2.5, quick, *network(*job), forms=FORMS)
     for k, target in [(1000, 1.4), (10_000, 1.7)]:
         line = f"kmeans {vectors} --start {WORK}/start-{k}.npy --iters 20"
         yield Row(f"kmeans-{k}", f"k-means on 50,000 embeddings of a trained run, 20 iterations, K = {k:,}",
@@ -72,9 +79,13 @@ def rows():
     ]:
         line = f"boxes {work} --n {n} --iters {iters}"
         yield Row(f"boxes-{work}", what, "torchvision.ops", 1, 2, "s", "bench " + line, line)
-    yield Row("epoch", "whole PCP epoch, CIFAR-10 10,000 images, width 16", "plain PyTorch + faiss script", 2, 4, "s",
+    yield Row("epoch", "whole PCP epoch, CIFAR-10 10,000 images, width 16", "plain PyTorch + faiss script", 2.5, 4, "s",
               "train cifar10 " + " ".join(RUN),
-              f"epoch --limit 10000 --width 16 --epochs {EPOCHS} --first {FIRST}", True)
+              f"epoch --limit 10000 --width 16 --epochs {EPOCHS} --first {FIRST}", True, forms=("f32", "bf16"))
+
+
+class Ended(Exception):
+    """A peer's process has ended."""
 
 
 class Peer:
@@ -89,7 +100,7 @@ class Peer:
     def answer(self):
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"the peer ended with code {self.process.wait()}: {' '.join(self.process.args)}")
+            raise Ended(f"the peer ended with code {self.process.wait()}: {' '.join(self.process.args)}")
         return json.loads(line)
 
     def measure(self):
@@ -101,8 +112,40 @@ class Peer:
         return self
 
     def __exit__(self, *_):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
+
+
+class Peers:
+    """A peer in all of its forms, each a process of its own; those that the machine cannot run are left out."""
+
+    def __init__(self, row, threads, more=()):
+        self.row, self.default = row, row.forms[0]
+        self.peers = {form: Peer([*row.asked(form), *more], threads) for form in row.forms}
+        self.about = self.peers[self.default].about
+
+    def measure(self, samples):
+        """Adds a sample of every form: the default's are the peer's, others have its name."""
+        for form, peer in list(self.peers.items()):
+            time.sleep(0.3)
+            side = "peer" if form == self.default else f"peer_{form}"
+            try:
+                samples.setdefault(side, []).append(peer.measure())
+            except Ended as ended:
+                # The compiled forms need a C++ compiler.
+                if form == self.default:
+                    raise
+                say(f"{self.row.name}: without the form {form}: {ended}")
+                del self.peers[form]
+                samples.pop(side, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for peer in self.peers.values():
+            peer.__exit__()
 
 
 def ours(arguments):
@@ -125,15 +168,14 @@ def bench(row, args):
     command = row.ours if row.name == "augment" else [*row.ours, "--threads", str(threads)]
     levels = [None, "avx2"] if row.ours[1] in ("step", "infer") and "avx512f" in flags() else [None]
     samples = {"ours": [], "peer": [], "ours_avx2": []}
-    with Peer(row.theirs, threads) as peer:
+    with Peers(row, threads) as peers:
         for _ in range(args.rounds):
             for level in levels:
                 time.sleep(0.3)
                 report = ours(command + (["--level", level] if level else []))
                 samples["ours_avx2" if level else "ours"].append(report)
-            time.sleep(0.3)
-            samples["peer"].append(peer.measure())
-        return samples, peer.about
+            peers.measure(samples)
+        return samples, peers.about
 
 
 def lines(path):
@@ -145,7 +187,7 @@ def alternate_epochs(row, args):
     out = WORK / "epoch"
     command = [PCP, *row.ours, "--data-dir", args.data_dir, "--threads", str(args.threads)]
     process = subprocess.Popen([*command, "--out", str(out), "--overwrite", "--quiet"], stdout=subprocess.DEVNULL)
-    metrics, samples, peer = out / "metrics.jsonl", {"ours": [], "peer": []}, None
+    metrics, samples, peers = out / "metrics.jsonl", {"ours": [], "peer": []}, None
 
     def one_epoch(done):
         started = time.perf_counter()
@@ -162,20 +204,20 @@ def alternate_epochs(row, args):
         for epoch in range(FIRST):
             one_epoch(epoch)
         weights = out / "snapshots" / f"r0-e{FIRST - 1:03}.safetensors"
-        peer = Peer([*row.theirs, "--data-dir", args.data_dir, "--weights", str(weights)], args.threads)
+        peers = Peers(row, args.threads, ["--data-dir", args.data_dir, "--weights", str(weights)])
         for epoch in range(FIRST, FIRST + min(args.rounds, EPOCHS - FIRST)):
             seconds = one_epoch(epoch)
             record = json.loads(lines(metrics)[epoch])
             samples["ours"].append({"value": seconds} | {k: record[k] for k in record if k.endswith("_seconds")} |
                                    {k: record[k] for k in ("clusters", "kept", "loss")})
-            samples["peer"].append(peer.measure())
-        about = peer.about
+            peers.measure(samples)
+        about = peers.about
     finally:
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGINT)
         process.wait()
-        if peer:
-            peer.__exit__()
+        if peers:
+            peers.__exit__()
     return samples, about
 
 
@@ -200,13 +242,18 @@ def summary(row, samples, about, args):
     """The row of the results."""
     median = {side: statistics.median(s["value"] for s in found) for side, found in samples.items() if found}
     shown = {"threads": 1 if row.name == "augment" else args.threads}
+    forms = {side: median[side] for side in median if side.startswith("peer")}
+    # The fastest form is the one to which our ratio is the least.
+    best = min(forms, key=lambda side: row.ratio(median["ours"], forms[side]))
     result = {
         "row": row.name, "work": row.work, "peer_is": row.peer, "unit": row.unit,
         "ours": median["ours"], "peer": median["peer"], "ratio": row.ratio(median["ours"], median["peer"]),
+        "best": best.removeprefix("peer_") if best != "peer" else row.forms[0], "peer_best": median[best],
+        "ratio_best": row.ratio(median["ours"], median[best]), "forms": forms,
         "target": row.target, "stretch": row.stretch, **shown, "rounds": len(samples["ours"]),
         "commands": {
             "ours": "pcp " + " ".join(row.ours) + (" --data-dir DIR" if row.name == "epoch" else ""),
-            "peer": "peer.py " + " ".join(row.theirs) + (" --data-dir DIR" if row.name == "epoch" else ""),
+            "peer": "peer.py " + " ".join(row.asked(row.forms[0])) + (" --data-dir DIR" if row.name == "epoch" else ""),
         },
         "versions": about["versions"], "cpu": cpu(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "revision": revision(), "samples": samples,
@@ -214,7 +261,7 @@ def summary(row, samples, about, args):
     if "ours_avx2" in median:
         result["ratio_avx2"] = row.ratio(median["ours_avx2"], median["peer"])
     if row.ours[1] == "step":
-        result["megabytes"] = {side: max(s["megabytes"] for s in samples[side]) for side in ("ours", "peer")}
+        result["megabytes"] = {side: max(s["megabytes"] for s in samples[side]) for side in ("ours", *forms)}
         result["megabytes"]["peer_before_the_step"] = about["idle_megabytes"]
     for key, allowed in [("objective", 1e-3), ("mean_similarity", 1e-5), ("total", 1e-5)]:
         if key in samples["ours"][0]:
@@ -260,11 +307,16 @@ def store(result):
 
 
 def table(results):
-    shown = ["| work | peer | pcp | peer | ratio | to reach | stretch |", "|---|---|---|---|---|---|---|"]
+    shown = ["| work | peer | pcp | peer | its best form | ratio | to the best | to reach | stretch |", "|---|---|---|---|---|---|---|---|---|"]
     for r in results:
         digits = 0 if r["unit"] == "images/s" else 2
-        shown.append(f"| {r['work']} | {r['peer_is']} | {r['ours']:.{digits}f} {r['unit']} | {r['peer']:.{digits}f} "
-                     f"{r['unit']} | **{r['ratio']:.2f}** | {r['target']} | {r['stretch']} |")
+
+        def figure(key):
+            return f"{r[key]:.{digits}f} {r['unit']}"
+
+        best = f"{r['best']}: {figure('peer_best')}" if len(r["forms"]) > 1 else ""
+        shown.append(f"| {r['work']} | {r['peer_is']} | {figure('ours')} | {figure('peer')} | {best} | {r['ratio']:.2f} | "
+                     f"**{r['ratio_best']:.2f}** | {r['target']} | {r['stretch']} |")
     for r in results:
         if "ratio_avx2" in r:
             shown.append(f"{r['row']}: {r['ratio_avx2']:.2f} on the AVX2 path")
@@ -298,7 +350,7 @@ def main():
         samples, about = alternate_epochs(row, args) if row.name == "epoch" else bench(row, args)
         done.append(summary(row, samples, about, args))
         store(done[-1])
-        say(f"{row.name}: ratio {done[-1]['ratio']:.2f} ({time.perf_counter() - started:.0f} s)")
+        say(f"{row.name}: ratio {done[-1]['ratio']:.2f}, to the best {done[-1]['ratio_best']:.2f} ({time.perf_counter() - started:.0f} s)")
     print(table(done))
 
 

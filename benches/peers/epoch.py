@@ -91,21 +91,23 @@ def channels_last(x):
 
 
 @torch.no_grad()
-def embed(model, batches):
+def embed(model, batches, form="f32"):
     model.eval()
-    return torch.cat([model(channels_last(batch)) for batch in batches])
+    with models.autocast(form):
+        return torch.cat([model(channels_last(batch)) for batch in batches]).float()
 
 
-def train(model, optimizer, batches, bank, sets, weight):
+def train(model, optimizer, batches, bank, sets, weight, form="f32"):
     """One epoch; returns its mean loss, in which that of IS has this weight."""
     model.train()
     total = seen = 0
     for views, rows in batches:
         # One pass per view: batch-norm statistics are per view.
-        passed = [model(channels_last(view)) for view in views]
-        loss = weight * spreading_loss(*passed) if weight else 0
-        if weight < 1:
-            loss = loss + (1 - weight) * bank_loss(passed[0], bank, sets, rows)
+        with models.autocast(form):
+            passed = [model(channels_last(view)) for view in views]
+            loss = weight * spreading_loss(*passed) if weight else 0
+            if weight < 1:
+                loss = loss + (1 - weight) * bank_loss(passed[0], bank, sets, rows)
         optimizer.zero_grad()
         loss.backward()
         with torch.no_grad():
@@ -133,7 +135,7 @@ def prepare(args):
         epoch = state["epoch"]
         state["epoch"] += 1
         started = time.perf_counter()
-        features = embed(model, (views[0] for views, _ in one)).numpy()
+        features = embed(model, (views[0] for views, _ in one), args.form).numpy()
         featured = time.perf_counter()
         k = clusters(n, floor, epoch, epochs)
         sets = purify(features, kmeans(features, k), k, 5 if epoch < round(0.5 * epochs) else 0)
@@ -141,7 +143,7 @@ def prepare(args):
         lr = 0.03 * (0.01 if epoch >= round(0.8 * epochs) else 0.1 if epoch >= round(0.6 * epochs) else 1)
         optimizer.param_groups[0]["lr"] = lr
         w = 0.8 - 0.3 * epoch / warmup_end
-        loss = train(model, optimizer, two, bank, sets, w)
+        loss = train(model, optimizer, two, bank, sets, w, args.form)
         ended = time.perf_counter()
         return {
             "value": ended - started, "feature_seconds": featured - started, "cluster_seconds": clustered - featured,

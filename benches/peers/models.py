@@ -89,5 +89,19 @@ def load(model, path):
         raise SystemExit(f"{path} does not fit the network: without {missing}, unknown {unknown}")
 
 
+# PyTorch as it comes, compiled, with products and activations in bf16, and both.
+FORMS = ["f32", "compile", "bf16", "compile-bf16"]
+
+
+def formed(model, form):
+    """The model in one of the forms; its calls belong into `autocast` of the same."""
+    return torch.compile(model) if form.startswith("compile") else model
+
+
+def autocast(form):
+    """What a user of PyTorch puts around a model and its loss, though not around the backward pass."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=form.endswith("bf16"))
+
+
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4)

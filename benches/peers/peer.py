@@ -27,13 +27,14 @@ def images(rows):
 
 
 def step(args):
-    model, batch = models.build(args.arch, args.width), images(args.batch)
+    model, batch = models.formed(models.build(args.arch, args.width), args.form), images(args.batch)
     optimizer = models.sgd(model)
     bank = F.normalize(torch.randn(args.bank, 128))
     samples = torch.arange(args.batch) * 7919 % args.bank
 
     def once():
-        loss = F.cross_entropy(model(batch) @ bank.T / 0.1, samples)
+        with models.autocast(args.form):
+            loss = F.cross_entropy(model(batch) @ bank.T / 0.1, samples)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -50,10 +51,10 @@ def step(args):
 
 
 def infer(args):
-    model, batch = models.build(args.arch, args.width).eval(), images(args.batch)
+    model, batch = models.formed(models.build(args.arch, args.width).eval(), args.form), images(args.batch)
 
     def measure():
-        with torch.no_grad():
+        with torch.no_grad(), models.autocast(args.form):
             model(batch)
             model(batch)
             started = time.perf_counter()
@@ -192,6 +193,7 @@ def main():
         parser.add_argument("--" + name)
     for name in ["width", "batch", "bank", "iters", "k", "threads", "limit", "epochs", "first", "n"]:
         parser.add_argument("--" + name, type=int)
+    parser.add_argument("--form", choices=models.FORMS, default=models.FORMS[0], help="of step, infer and epoch")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     faiss.omp_set_num_threads(args.threads)

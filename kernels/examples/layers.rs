@@ -1,11 +1,15 @@
 //! How far each convolution of a network is from the matrix product's peak, both measured in this run on one core:
-//! `layers WIDTH BATCH [portable|avx2|avx512]`.
+//! `layers WIDTH|alexnet BATCH [portable|avx2|avx512] [bf16]`, for a ResNet18 of this width or AlexNet.
 //!
 //! Rates count the operations of a direct convolution, so that Winograd may pass the peak. Times are of the process,
-//! not of the clock on the wall, so that other work on the machine disturbs them little.
+//! not of the clock on the wall, so that other work on the machine disturbs them little. With `bf16`, activations and
+//! operands are bf16, and so is the matrix product that they are held against.
+
+#![allow(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)] // an example shows what it measured
 
 use burn::tensor::{Device, Tensor, TensorData};
-use kernels::{Conv, Level, conv_affine, conv_bn, force_level, gemm_rate, level};
+use kernels::{Conv, Level, Precision, cast, conv_affine, conv_bn, force_level, gemm_rate, level};
 
 /// Seconds of CPU time this process has used.
 fn cpu_time() -> f64 {
@@ -38,19 +42,23 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize, default: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (width, batch) = (number(0, 64), number(1, 16));
-    match args.get(2).map(String::as_str) {
-        Some("portable") => force_level(Some(Level::Portable)),
-        Some("avx2") => force_level(Some(Level::Avx2)),
-        Some("avx512") => force_level(Some(Level::Avx512)),
-        _ => (),
+    let mut precision = Precision::F32;
+    for arg in &args {
+        match arg.as_str() {
+            "portable" => force_level(Some(Level::Portable)),
+            "avx2" => force_level(Some(Level::Avx2)),
+            "avx512" => force_level(Some(Level::Avx512)),
+            "bf16" => precision = Precision::Bf16,
+            _ => (),
+        }
     }
-    let peak = gemm_rate(cpu_time);
-    println!("{:?}, GEMM peak {:.1} GFLOP/s on one core, batch {batch}", level(), peak / 1e9);
+    let peak = gemm_rate(precision, cpu_time);
+    println!("{:?}, {precision:?}, GEMM peak {:.1} GFLOP/s on one core, batch {batch}", level(), peak / 1e9);
     println!("| layer | inference | % of peak | training forward | % | backward | % |");
     println!("|---|---|---|---|---|---|---|");
     let (plain, tracked) = (Device::flex(), Device::flex().autodiff());
     let w = width;
-    for (h, c, k, kernel, stride) in [
+    let resnet = [
         (32, 3, w, 3, 1),
         (32, w, w, 3, 1),
         (32, w, 2 * w, 3, 2),
@@ -62,20 +70,31 @@ fn main() {
         (8, 4 * w, 8 * w, 3, 2),
         (8, 4 * w, 8 * w, 1, 2),
         (4, 8 * w, 8 * w, 3, 1),
-    ] {
+    ];
+    let alexnet = [
+        (32, 3, 64, 3, 1),
+        (16, 64, 192, 3, 1),
+        (8, 192, 384, 3, 1),
+        (8, 384, 256, 3, 1),
+        (8, 256, 256, 3, 1),
+        (1, 4096, 1024, 1, 1),
+        (1, 1024, 1024, 1, 1),
+    ];
+    let chosen = if args.first().is_some_and(|a| a == "alexnet") { &alexnet[..] } else { &resnet };
+    for &(h, c, k, kernel, stride) in chosen {
         let conv = Conv { stride, padding: kernel / 2, relu: true };
         let o = (h + 2 * conv.padding - kernel) / stride + 1;
         let flops = 2.0 * (batch * o * o * k * c * kernel * kernel) as f64;
         let (dx, dw) = ([batch, h, h, c], [k, c, kernel, kernel]);
         let parameters = |device: &Device| (tensor(dw, device), tensor([k], device), tensor([k], device));
-        let (x, (weight, g, b)) = (tensor(dx, &plain), parameters(&plain));
+        let (x, (weight, g, b)) = (cast(tensor(dx, &plain), precision), parameters(&plain));
         let infer = best(|| {
             conv_affine(x.clone(), weight.clone(), g.clone(), b.clone(), None, conv);
         });
         let forward = best(|| {
             conv_bn(x.clone(), weight.clone(), g.clone(), b.clone(), None, 1, conv);
         });
-        let x = tensor(dx, &tracked);
+        let x = cast(tensor(dx, &tracked), precision);
         let x = if c == 3 { x } else { x.require_grad() };
         let (weight, g, b) = parameters(&tracked);
         let (weight, g, b) = (weight.require_grad(), g.require_grad(), b.require_grad());

@@ -1,10 +1,16 @@
-//! Times a whole ResNet18 (32 x 32 form): `step train|infer WIDTH BATCH ITERATIONS [portable|avx2|avx512] [stock]`.
+//! Times a whole ResNet18 (32 x 32 form): `step train|infer WIDTH BATCH ITERATIONS [portable|avx2|avx512] [bf16]
+//! [stock]`.
 //!
 //! Prints images per second, and the CPU time of an image on stderr. A training step is forward, softmax over a bank
 //! of 50,000, backward and SGD.
 
+#![allow(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)] // an example shows what it measured
+
 use burn::tensor::{Device, Tensor, TensorData};
-use kernels::{Conv, Level, Sgd, bank_softmax, conv_affine, conv_bn, force_level, mean_pool, sgd, stock};
+use kernels::{
+    Conv, Level, Precision, Sgd, bank_softmax, cast, conv_affine, conv_bn, force_level, mean_pool, sgd, stock,
+};
 use std::time::Instant;
 
 const DIM: usize = 128;
@@ -35,6 +41,17 @@ fn cpu_time() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }
 
+/// The most memory this process has had, in MB.
+fn peak_memory() -> f64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: fills the struct it is given, for which zeros are values too.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_maxrss as f64 / 1e3
+}
+
 /// Runs `f` twice to warm up, then `iterations` times, and prints the rate.
 fn time(batch: usize, iterations: usize, mut f: impl FnMut()) {
     f();
@@ -49,7 +66,7 @@ fn time(batch: usize, iterations: usize, mut f: impl FnMut()) {
     let images = (batch * iterations) as f64;
     println!("{:.1}", images / start.elapsed().as_secs_f64());
     let (mean, least) = (1e3 * (cpu_time() - cpu) / images, 1e3 * least / batch as f64);
-    eprintln!("CPU time per image: mean {mean:.3} ms, least {least:.3} ms");
+    eprintln!("CPU time per image: mean {mean:.3} ms, least {least:.3} ms; peak memory {:.0} MB", peak_memory());
 }
 
 /// One convolution with its batch norm.
@@ -64,10 +81,11 @@ struct Network {
     layers: Vec<Layer>,
     head: Tensor<2>,
     stock: bool,
+    precision: Precision,
 }
 
 impl Network {
-    fn new(width: usize, stock: bool, device: &Device) -> Network {
+    fn new(width: usize, stock: bool, precision: Precision, device: &Device) -> Network {
         let mut layers = Vec::new();
         let mut add = |c: usize, k: usize, kernel: usize, stride: usize, relu: bool| {
             let n = kernel * kernel * c;
@@ -93,7 +111,7 @@ impl Network {
             }
         }
         let head = tensor(normals(c * DIM, 99, (1.0 / c as f32).sqrt()), [c, DIM], device);
-        Network { layers, head, stock }
+        Network { layers, head, stock, precision }
     }
 
     fn layer(&self, i: usize, x: Tensor<4>, residual: Option<Tensor<4>>, training: bool) -> Tensor<4> {
@@ -108,7 +126,7 @@ impl Network {
     }
 
     fn forward(&self, x: Tensor<4>, training: bool) -> Tensor<2> {
-        let mut x = self.layer(0, x, None, training);
+        let mut x = self.layer(0, cast(x, self.precision), None, training);
         let mut i = 1;
         while i < self.layers.len() {
             let y = self.layer(i, x.clone(), None, training);
@@ -184,8 +202,10 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize, default: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (width, batch, iterations) = (number(1, 16), number(2, 128), number(3, 10));
+    let mut precision = Precision::F32;
     for a in &args {
         match a.as_str() {
+            "bf16" => precision = Precision::Bf16,
             "portable" => force_level(Some(Level::Portable)),
             "avx2" => force_level(Some(Level::Avx2)),
             "avx512" => force_level(Some(Level::Avx512)),
@@ -196,7 +216,7 @@ fn main() {
     let plain = Device::flex();
     let x = normals(batch * 32 * 32 * 3, 5, 1.0);
     if args.first().is_some_and(|a| a == "infer") {
-        let net = Network::new(width, stock, &plain);
+        let net = Network::new(width, stock, precision, &plain);
         let x = tensor(x, [batch, 32, 32, 3], &plain);
         time(batch, iterations, || {
             net.forward(x.clone(), false).into_data();
@@ -204,7 +224,7 @@ fn main() {
         return;
     }
     let device = plain.autodiff();
-    let mut net = Network::new(width, stock, &device);
+    let mut net = Network::new(width, stock, precision, &device);
     net.track();
     let x = tensor(x, [batch, 32, 32, 3], &device);
     let mut bank = normals(BANK * DIM, 6, 1.0);

@@ -83,9 +83,11 @@ fn softmax<S: Simd>(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax 
 
 /// Maximum, sum and weighted sum over some rows of the bank.
 ///
-/// Safety: `out` has `layout.len()` values, `packed` `bp` columns of `d` values.
+/// # Safety
+/// `out` has `layout.len()` values, `packed` `bp` columns of `d` values.
 unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *mut f32) {
     let Layout { bp, d, dp } = layout;
+    // SAFETY: the caller's promise.
     unsafe {
         let (top, sum, weighted) = (out, out.add(bp), out.add(2 * bp));
         std::ptr::write_bytes(out, 0, layout.len());
@@ -109,14 +111,18 @@ unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *
                 }
                 None => rows.as_ptr(),
             };
-            outer::<S>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp), true);
+            outer::<S, f32>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp), true);
         }
     }
 }
 
 /// `logits[row][i] = row . v_i / tau`.
+///
+/// # Safety
+/// `packed` has `bp` columns of `d` values, and `logits` room for `bp` values a row.
 unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, logits: *mut f32) {
     let (Layout { bp, d, .. }, n, width) = (layout, rows.len() / layout.d, panel_width::<S>());
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -130,7 +136,7 @@ unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, lo
                             left.row[r] = rows.as_ptr().add((first + r) * d);
                             to[r] = logits.add((first + r) * bp + column);
                         }
-                        rows_block::<S>(&left, packed.as_ptr().add(column * d), width, &to, count, width);
+                        rows_block::<S, f32, f32>(&left, packed.as_ptr().add(column * d), width, &to, count, width);
                     }
                 }
             },
@@ -139,6 +145,9 @@ unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, lo
 }
 
 /// Turns logits into exponentials relative to the new maximum, and rescales what was summed under the old one.
+///
+/// # Safety
+/// `logits` holds `n` rows of `bp` values; `top` and `sum` hold `bp` values and `weighted` `bp` rows of `dp`.
 unsafe fn block_softmax<S: Simd>(
     n: usize,
     layout: Layout,
@@ -147,38 +156,78 @@ unsafe fn block_softmax<S: Simd>(
     sum: *mut f32,
     weighted: *mut f32,
 ) {
-    let Layout { bp, dp, .. } = layout;
+    // SAFETY: the caller's promise; columns are whole vectors below `bp`.
     unsafe {
         S::run(
             #[inline(always)]
             || {
-                for column in (0..bp).step_by(S::LANES) {
-                    let old = S::load(top.add(column));
-                    let mut new = old;
-                    for r in 0..n {
-                        new = S::max(new, S::load(logits.add(r * bp + column)));
-                    }
-                    let shrink = S::exp(S::sub(old, new));
-                    let mut total = S::mul(shrink, S::load(sum.add(column)));
-                    for r in 0..n {
-                        let p = logits.add(r * bp + column);
-                        let e = S::exp(S::sub(S::load(p), new));
-                        total = S::add(total, e);
-                        S::store(p, e);
-                    }
-                    S::store(top.add(column), new);
-                    S::store(sum.add(column), total);
-                    let mut factor = [0.0; 16];
-                    S::store(factor.as_mut_ptr(), shrink);
-                    for lane in 0..S::LANES {
-                        let by = S::splat(factor[lane]);
-                        for at in (0..dp).step_by(S::LANES) {
-                            let p = weighted.add((column + lane) * dp + at);
-                            S::store(p, S::mul(by, S::load(p)));
-                        }
-                    }
+                let mut column = 0;
+                while column < layout.bp {
+                    let (logits, top, sum) = (logits.add(column), top.add(column), sum.add(column));
+                    let weighted = weighted.add(column * layout.dp);
+                    // several vectors of a row at once: one alone would jump from row to row through the cache
+                    column += match (layout.bp - column) / S::LANES {
+                        1 => softmax_columns::<S, 1>(n, layout, logits, top, sum, weighted),
+                        2 | 3 => softmax_columns::<S, 2>(n, layout, logits, top, sum, weighted),
+                        _ => softmax_columns::<S, 4>(n, layout, logits, top, sum, weighted),
+                    };
                 }
             },
         )
+    }
+}
+
+/// [`block_softmax`] of the first `NV` vectors of columns; returns how many columns that are.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn softmax_columns<S: Simd, const NV: usize>(
+    n: usize,
+    Layout { bp, dp, .. }: Layout,
+    logits: *mut f32,
+    top: *mut f32,
+    sum: *mut f32,
+    weighted: *mut f32,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut new = [S::zero(); NV];
+        for v in 0..NV {
+            new[v] = S::load(top.add(v * S::LANES));
+        }
+        for r in 0..n {
+            for v in 0..NV {
+                new[v] = S::max(new[v], S::load(logits.add(r * bp + v * S::LANES)));
+            }
+        }
+        let mut total = [S::zero(); NV];
+        for v in 0..NV {
+            let (top, sum) = (top.add(v * S::LANES), sum.add(v * S::LANES));
+            let shrink = S::exp(S::sub(S::load(top), new[v]));
+            total[v] = S::mul(shrink, S::load(sum));
+            S::store(top, new[v]);
+            let mut factor = [0.0; 16];
+            S::store(factor.as_mut_ptr(), shrink);
+            for lane in 0..S::LANES {
+                let by = S::splat(factor[lane]);
+                for at in (0..dp).step_by(S::LANES) {
+                    let p = weighted.add((v * S::LANES + lane) * dp + at);
+                    S::store(p, S::mul(by, S::load(p)));
+                }
+            }
+        }
+        for r in 0..n {
+            for v in 0..NV {
+                let p = logits.add(r * bp + v * S::LANES);
+                let e = S::exp(S::sub(S::load(p), new[v]));
+                total[v] = S::add(total[v], e);
+                S::store(p, e);
+            }
+        }
+        for v in 0..NV {
+            S::store(sum.add(v * S::LANES), total[v]);
+        }
+        NV * S::LANES
     }
 }

@@ -5,6 +5,9 @@
 //! way the window of an output pixel is `kh` segments of `kw * c` values a fixed distance apart, which is what the
 //! *rows* micro-kernel reads. The input gradient is the same thing on the output's gradient, once for each residue of
 //! the pixel's coordinates modulo the stride, because all pixels of a residue use the same taps.
+//!
+//! In bf16, where two values are multiplied at a time, a segment of odd length takes in the value behind it, which meets a
+//! zero of the filter; strips have room for it, and an input without padding goes through a strip too.
 
 mod gradient;
 
@@ -13,6 +16,7 @@ pub use gradient::{input_gradient, weight_gradient};
 use crate::gemm::{Left, panel_width, rows_block, width_at};
 use crate::memory::{Ptr, Scratch, parallel};
 use crate::norm::{self, statistics_len};
+use crate::number::Number;
 use crate::simd::{MAX_ROWS, Simd, padded};
 use crate::winograd::Finish;
 use std::ops::Range;
@@ -125,9 +129,15 @@ impl Geometry {
         ((u.image * self.oh() + u.top) * row, u.images * (u.bottom - u.top) * row)
     }
 
-    /// Values of the strip that [`Geometry::windows`] needs.
-    fn strip_len(&self, u: &Unit) -> usize {
-        if self.padding == 0 { 0 } else { u.images * self.strip_rows(u) * self.strip_columns() * self.c }
+    /// Whether windows are read from a strip: their surroundings are not in the input.
+    fn has_strip(&self, group: usize) -> bool {
+        self.padding > 0 || !(self.kw * self.c).is_multiple_of(group)
+    }
+
+    /// Values of the strip that [`Geometry::windows`] needs for numbers in groups.
+    fn strip_len(&self, u: &Unit, group: usize) -> usize {
+        let len = u.images * self.strip_rows(u) * self.strip_columns() * self.c;
+        if self.has_strip(group) { len + group - 1 } else { 0 }
     }
 
     fn strip_rows(&self, u: &Unit) -> usize {
@@ -140,12 +150,14 @@ impl Geometry {
 
     /// Where the window of each output pixel of a unit begins, and the distance of its segments.
     ///
-    /// Safety: `x` is the whole input, `strip` has [`Geometry::strip_len`] values.
-    unsafe fn windows(&self, u: &Unit, x: *const f32, strip: *mut f32) -> (Vec<*const f32>, usize) {
+    /// # Safety
+    /// `x` is the whole input, `strip` has [`Geometry::strip_len`] values.
+    unsafe fn windows<S: Simd, E: Number<S>>(&self, u: &Unit, x: *const E, strip: *mut E) -> (Vec<*const E>, usize) {
+        let has_strip = self.has_strip(E::GROUP);
         let (rows, columns, c) = (self.strip_rows(u), self.strip_columns(), self.c);
         let mut windows = Vec::with_capacity(self.pixels_of(u).1);
         for i in 0..u.images {
-            let (base, line) = if self.padding == 0 {
+            let (base, line) = if !has_strip {
                 // SAFETY: without padding every window lies within its image.
                 (unsafe { x.add(((u.image + i) * self.h + u.top * self.stride) * self.w * c) }, self.w)
             } else {
@@ -158,7 +170,7 @@ impl Geometry {
                         let source = (y < self.h).then(|| image.add(y * self.w * c));
                         copy_row(source, self.w, self.padding, strip.add(r * columns * c), columns, c);
                     }
-                    (strip as *const f32, columns)
+                    (strip as *const E, columns)
                 }
             };
             for y in 0..u.bottom - u.top {
@@ -168,15 +180,21 @@ impl Geometry {
                 }
             }
         }
-        let line = if self.padding == 0 { self.w } else { columns };
+        if has_strip {
+            // SAFETY: `strip_len` counts what is behind the last window of a group.
+            unsafe { std::ptr::write_bytes(strip.add(u.images * rows * columns * c), 0, E::GROUP - 1) };
+        }
+        let line = if has_strip { columns } else { self.w };
         (windows, line * c)
     }
 }
 
 /// Copies a row of `w` pixels behind `padding` pixels of zeros, `columns` pixels in all; all zeros without a source.
 ///
-/// Safety: the source holds `w` pixels of `c` values and `to` `columns` pixels.
-unsafe fn copy_row(source: Option<*const f32>, w: usize, padding: usize, to: *mut f32, columns: usize, c: usize) {
+/// # Safety
+/// The source holds `w` pixels of `c` values and `to` `columns` pixels.
+unsafe fn copy_row<E>(source: Option<*const E>, w: usize, padding: usize, to: *mut E, columns: usize, c: usize) {
+    // SAFETY: the caller's promise.
     unsafe {
         match source {
             Some(source) => {
@@ -190,43 +208,125 @@ unsafe fn copy_row(source: Option<*const f32>, w: usize, padding: usize, to: *mu
     }
 }
 
-/// The taps `[kh][kw]` of a filter `[k][c][kh][kw]` in packed panels of `taps * rows` by `n` columns: rows are input
-/// channels and columns output channels, or the other way round when `transposed`. `taps` gives the source tap of each.
-fn pack<S: Simd>(w: &[f32], taps: &[usize], of: usize, rows: usize, n: usize, transposed: bool) -> Scratch {
-    let depth = taps.len() * rows;
-    let packed = Scratch::new(depth * padded::<S>(n));
-    let to = packed.ptr();
-    let blocks = n.div_ceil(S::LANES);
-    parallel(blocks * taps.len(), |i| {
-        let (block, t) = (i / taps.len(), i % taps.len());
-        let at = block * S::LANES;
-        let lanes = S::LANES.min(n - at);
-        let panel = at / panel_width::<S>() * panel_width::<S>();
-        let width = width_at::<S>(n, panel);
-        for row in 0..rows {
-            // SAFETY: a unit writes its own columns of its own tap, within the panel that holds them.
-            unsafe {
-                let o = to.at(panel * depth + (t * rows + row) * width + at - panel);
-                for lane in 0..lanes {
-                    let from = if transposed { row * n + at + lane } else { (at + lane) * rows + row };
-                    *o.add(lane) = w[from * of + taps[t]];
+/// [`Pack`] of a kernel of one tap, 16 rows at a time: `lanes` columns of `rows` contiguous values.
+///
+/// # Safety
+/// `w` holds the columns, and `out` has room for the rows, a group every `GROUP * width` values.
+unsafe fn pack_matrix<S: Simd, E: Number<S>>(w: *const f32, rows: usize, lanes: usize, out: *mut E, width: usize) {
+    // SAFETY: the caller's promise; what is behind the last row is zero, and fills its group.
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                for row in (0..rows).step_by(16) {
+                    let n = 16.min(rows - row);
+                    let columns = S::load_columns(w.add(row), rows, lanes, n);
+                    for i in (0..n).step_by(E::GROUP) {
+                        let members = [columns[i], columns[(i + 1) % 16]];
+                        E::store_groups(out.add((row + i) * width), members);
+                    }
                 }
-                for lane in lanes..S::LANES {
-                    *o.add(lane) = 0.0;
+            },
+        )
+    }
+}
+
+/// Rounds and writes a vector of groups.
+///
+/// # Safety
+/// `to` has room for it.
+#[inline(always)]
+unsafe fn store<S: Simd, E: Number<S>>(to: *mut E, members: &[[f32; 16]; 2]) {
+    // SAFETY: the caller's promise; no vector has more than 16 lanes.
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || E::store_groups(to, [S::load(members[0].as_ptr()), S::load(members[1].as_ptr())]),
+        )
+    }
+}
+
+/// Some taps of a filter `[k][c][kh][kw]` as the right side of products: rows are input channels and columns output
+/// channels, or the other way round when `transposed`.
+struct Pack<'a> {
+    w: &'a [f32],
+    /// Source tap of each tap, segment after segment.
+    taps: &'a [usize],
+    /// Taps in a segment.
+    segment: usize,
+    /// Taps of the whole filter.
+    of: usize,
+    rows: usize,
+    n: usize,
+    transposed: bool,
+}
+
+impl Pack<'_> {
+    /// Rows of the packed panels: every segment ends with a whole group.
+    fn depth(&self, group: usize) -> usize {
+        self.taps.len() / self.segment * (self.segment * self.rows).next_multiple_of(group)
+    }
+
+    /// Packed panels, see [`crate::gemm`].
+    fn packed<S: Simd, E: Number<S>>(&self) -> Scratch {
+        let Pack { w, taps, segment, of, rows, n, transposed } = *self;
+        assert_eq!(w.len(), rows * n * of);
+        let depth = self.depth(E::GROUP);
+        let packed = Scratch::of::<E>(depth * padded::<S>(n));
+        let to = packed.start::<E>();
+        let blocks = n.div_ceil(S::LANES);
+        let segments = taps.len() / segment;
+        parallel(blocks * segments, |i| {
+            let (block, segment_at) = (i / segments, i % segments);
+            let at = block * S::LANES;
+            let lanes = S::LANES.min(n - at);
+            let panel = at / panel_width::<S>() * panel_width::<S>();
+            let width = width_at::<S>(n, panel);
+            let (own, taps) = (segment * rows, &taps[segment_at * segment..][..segment]);
+            let lane_step = if transposed { of } else { rows * of };
+            // SAFETY: the filter's length is checked above; a unit writes its own columns of its own segment, within the
+            // panel that holds them.
+            unsafe {
+                let first = segment_at * own.next_multiple_of(E::GROUP);
+                let out = to.at(panel * depth + first * width + (at - panel) * E::GROUP);
+                if of == 1 && !transposed {
+                    return pack_matrix::<S, E>(w.as_ptr().add(at * rows), rows, lanes, out, width);
+                }
+                let mut members = [[0.0f32; 16]; 2];
+                let mut deep = 0;
+                for tap in taps {
+                    for row in 0..rows {
+                        let from = if transposed { row * n + at } else { at * rows + row };
+                        let source = w.as_ptr().add(from * of + tap);
+                        let member = &mut members[deep % E::GROUP];
+                        for (lane, v) in member.iter_mut().enumerate().take(lanes) {
+                            *v = *source.add(lane * lane_step);
+                        }
+                        deep += 1;
+                        if deep.is_multiple_of(E::GROUP) {
+                            store::<S, E>(out.add((deep - E::GROUP) * width), &members);
+                        }
+                    }
+                }
+                if !deep.is_multiple_of(E::GROUP) {
+                    members[1] = [0.0; 16];
+                    store::<S, E>(out.add((deep - 1) * width), &members);
                 }
             }
-        }
-    });
-    packed
+        });
+        packed
+    }
 }
 
 /// `y = conv(x, w)`, finished as asked.
 ///
-/// Safety: all tensors have the sizes of the geometry.
-pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finish: Finish) {
+/// # Safety
+/// All tensors have the sizes of the geometry.
+pub unsafe fn forward<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], w: &[f32], y: Ptr<E>, finish: Finish<E>) {
     let taps: Vec<usize> = (0..g.kh * g.kw).collect();
-    let packed = pack::<S>(w, &taps, taps.len(), g.c, g.k, false);
-    let (xp, wp, cut, kp) = (Ptr(x.as_ptr() as *mut f32), packed.ptr(), g.cut(), padded::<S>(g.k));
+    let pack = Pack { w, taps: &taps, segment: g.kw, of: taps.len(), rows: g.c, n: g.k, transposed: false };
+    let packed = pack.packed::<S, E>();
+    let (xp, wp, cut, kp) = (Ptr::to(x), packed.start::<E>(), g.cut(), padded::<S>(g.k));
     let units = g.views * cut.units_per_view();
     let groups = column_groups::<S>(g.k, units);
     // SAFETY: tasks write disjoint runs of output pixels, or disjoint channels of the same, and their own statistics.
@@ -234,18 +334,18 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
         let (i, columns) = (task / groups.len(), groups[task % groups.len()].clone());
         let unit = cut.unit(i);
         let (first, n) = g.pixels_of(&unit);
-        let strip = Scratch::new(g.strip_len(&unit));
-        let (windows, stride) = g.windows(&unit, xp.at(0), strip.ptr().0);
+        let strip = Scratch::of::<E>(g.strip_len(&unit, E::GROUP));
+        let (windows, stride) = g.windows::<S, E>(&unit, xp.at(0), strip.start().0);
         let left = Left { row: [xp.at(0); MAX_ROWS], segments: g.kh, stride, len: g.kw * g.c };
         let to = y.at(first * g.k);
-        products::<S>(&windows, left, wp.at(0), g.k, columns.clone(), |pixel| to.wrapping_add(pixel * g.k));
+        products::<S, E>(&windows, left, wp.at(0), g.k, columns.clone(), |pixel| to.wrapping_add(pixel * g.k));
         match finish {
             Finish::Statistics(s) => {
-                norm::statistics::<S>(to, n, g.k, columns, s.at(i * statistics_len(kp)), kp);
+                norm::statistics::<S, E>(to, n, g.k, columns, s.at(i * statistics_len(kp)), kp);
             }
             Finish::Affine { scale, shift, residual, relu } => {
                 let residual = residual.map(|r| r.as_ptr().add(first * g.k));
-                affine::<S>((to, n, g.k), columns, scale, shift, residual, relu);
+                affine::<S, E>((to, n, g.k), columns, scale, shift, residual, relu);
             }
         }
     });
@@ -254,21 +354,23 @@ pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finis
 /// Some columns of the rows `out(i) = left(i) B` of `n` columns, for every left side in `rows`; `shape` gives its
 /// segments. Columns begin at a panel.
 ///
-/// Safety: left sides are readable, outputs writable for `n` values, `b` holds the packed panels.
+/// # Safety
+/// Left sides are readable, outputs writable for `n` values, `b` holds the packed panels.
 #[inline(always)]
-unsafe fn products<S: Simd>(
-    rows: &[*const f32],
-    shape: Left,
-    b: *const f32,
+unsafe fn products<S: Simd, E: Number<S>>(
+    rows: &[*const E],
+    shape: Left<E>,
+    b: *const E,
     n: usize,
     columns: Range<usize>,
-    out: impl Fn(usize) -> *mut f32,
+    out: impl Fn(usize) -> *mut E,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
             || {
-                let depth = shape.segments * shape.len;
+                let depth = shape.segments * shape.len.next_multiple_of(E::GROUP);
                 for column in columns.step_by(panel_width::<S>()) {
                     let width = width_at::<S>(n, column);
                     for first in (0..rows.len()).step_by(S::ROWS) {
@@ -280,7 +382,7 @@ unsafe fn products<S: Simd>(
                             to[r] = out(first + r.min(count - 1)).wrapping_add(column);
                         }
                         let panel = b.add(column * depth);
-                        rows_block::<S>(&left, panel, width, &to, count, width.min(n - column));
+                        rows_block::<S, E, E>(&left, panel, width, &to, count, width.min(n - column));
                     }
                 }
             },
@@ -290,35 +392,42 @@ unsafe fn products<S: Simd>(
 
 /// `z = relu?(z scale + shift + residual)` on some columns of `n` rows of `k` values, in place.
 ///
-/// Safety: the rows are this thread's; scale and shift are padded to whole vectors.
-unsafe fn affine<S: Simd>(
-    (z, n, k): (*mut f32, usize, usize),
+/// # Safety
+/// The rows are this thread's; scale and shift are padded to whole vectors.
+unsafe fn affine<S: Simd, E: Number<S>>(
+    (z, n, k): (*mut E, usize, usize),
     columns: Range<usize>,
     scale: &[f32],
     shift: &[f32],
-    residual: Option<*const f32>,
+    residual: Option<*const E>,
     relu: bool,
 ) {
+    /// One vector, or its first `lanes` values.
+    ///
+    /// # Safety
+    /// `z` and the residual hold the values.
     #[inline(always)]
-    unsafe fn value<S: Simd, const FULL: bool>(
-        z: *mut f32,
+    unsafe fn value<S: Simd, E: Number<S>, const FULL: bool>(
+        z: *mut E,
         lanes: usize,
         a: S::V,
         b: S::V,
-        residual: Option<*const f32>,
+        residual: Option<*const E>,
         relu: bool,
     ) {
+        // SAFETY: the caller's promise.
         unsafe {
-            let mut v = S::fma(S::get::<FULL>(z, lanes), a, b);
+            let mut v = S::fma(E::get::<FULL>(z, lanes), a, b);
             if let Some(r) = residual {
-                v = S::add(v, S::get::<FULL>(r, lanes));
+                v = S::add(v, E::get::<FULL>(r, lanes));
             }
             if relu {
                 v = S::max(S::zero(), v);
             }
-            S::put::<FULL>(z, v, lanes);
+            E::put::<FULL>(z, v, lanes);
         }
     }
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -329,9 +438,9 @@ unsafe fn affine<S: Simd>(
                         let (a, b) = (S::load(scale.as_ptr().add(at)), S::load(shift.as_ptr().add(at)));
                         let r = residual.map(|r| r.add(o));
                         if at + S::LANES <= k {
-                            value::<S, true>(z.add(o), S::LANES, a, b, r, relu);
+                            value::<S, E, true>(z.add(o), S::LANES, a, b, r, relu);
                         } else {
-                            value::<S, false>(z.add(o), k - at, a, b, r, relu);
+                            value::<S, E, false>(z.add(o), k - at, a, b, r, relu);
                         }
                     }
                 }

@@ -2,6 +2,7 @@
 
 use crate::memory::{Ptr, Scratch};
 use crate::norm::{self, Affine, Gradient, Mask, statistics_len};
+use crate::number::{Number, add};
 use crate::simd::{Simd, padded};
 use crate::winograd::Finish;
 use crate::{BN_EPS, direct, winograd};
@@ -57,14 +58,18 @@ impl Shape {
         self.b * oh * ow * self.k
     }
 
-    /// Safety: the tensors have this shape.
-    unsafe fn convolve<S: Simd>(&self, x: &[f32], w: &[f32], out: Ptr, finish: Finish) {
+    /// The convolution by whichever algorithm pays.
+    ///
+    /// # Safety
+    /// `out` has room for [`Shape::output_len`] values, and `finish` has the sizes of [`Finish`].
+    unsafe fn convolve<S: Simd, E: Number<S>>(&self, x: &[E], w: &[f32], out: Ptr<E>, finish: Finish<E>) {
         assert_eq!(x.len(), self.b * self.h * self.w * self.c);
         assert_eq!(w.len(), self.k * self.c * self.kh * self.kw);
+        // SAFETY: the caller's promise.
         unsafe {
             match self.plan(true) {
-                Plan::Winograd(g) => winograd::forward::<S>(&g, x, w, out, finish),
-                Plan::Direct(g) => direct::forward::<S>(&g, x, w, out, finish),
+                Plan::Winograd(g) => winograd::forward::<S, E>(&g, x, w, out, finish),
+                Plan::Direct(g) => direct::forward::<S, E>(&g, x, w, out, finish),
             }
         }
     }
@@ -78,7 +83,7 @@ pub struct Moments {
 }
 
 /// `z = conv(x, w)` and its moments per view.
-pub fn convolve_with_moments<S: Simd>(shape: &Shape, x: &[f32], w: &[f32], z: &mut [f32]) -> Moments {
+pub fn convolve_with_moments<S: Simd, E: Number<S>>(shape: &Shape, x: &[E], w: &[f32], z: &mut [E]) -> Moments {
     assert_eq!(z.len(), shape.output_len());
     let kp = padded::<S>(shape.k);
     let units = match shape.plan(true) {
@@ -87,7 +92,7 @@ pub fn convolve_with_moments<S: Simd>(shape: &Shape, x: &[f32], w: &[f32], z: &m
     };
     let parts = Scratch::new(shape.views * units * statistics_len(kp));
     // SAFETY: sizes are checked here and in `convolve`; the statistics have a row per unit.
-    unsafe { shape.convolve::<S>(x, w, Ptr(z.as_mut_ptr()), Finish::Statistics(parts.ptr())) };
+    unsafe { shape.convolve::<S, E>(x, w, Ptr(z.as_mut_ptr()), Finish::Statistics(parts.ptr())) };
     let mut moments = Moments { mean: Vec::new(), variance: Vec::new() };
     for part in parts.as_ref().chunks_exact(units * statistics_len(kp)) {
         let (mean, variance) = norm::moments(part, kp, shape.k);
@@ -106,21 +111,21 @@ pub fn normalisation(moments: &Moments, gamma: &[f32], beta: &[f32]) -> (Affine,
 }
 
 /// `y = relu?(z scale + shift + residual)`.
-pub fn normalise<S: Simd>(shape: &Shape, z: &[f32], affine: &Affine, residual: Option<&[f32]>, y: &mut [f32]) {
+pub fn normalise<S: Simd, E: Number<S>>(shape: &Shape, z: &[E], affine: &Affine, residual: Option<&[E]>, y: &mut [E]) {
     assert!(y.len() == z.len() && residual.is_none_or(|r| r.len() == z.len()));
-    let source = (Ptr(z.as_ptr() as *mut f32), z.len());
+    let source = (Ptr::to(z), z.len());
     // SAFETY: all slices have the same length; `z` is only read.
-    unsafe { norm::apply::<S>(source, affine, shape.views, residual, shape.relu, Ptr(y.as_mut_ptr())) }
+    unsafe { norm::apply::<S, E>(source, affine, shape.views, residual, shape.relu, Ptr(y.as_mut_ptr())) }
 }
 
 /// `y = relu?(conv(x, w) scale + shift + residual)`.
-pub fn inference<S: Simd>(
+pub fn inference<S: Simd, E: Number<S>>(
     shape: &Shape,
-    x: &[f32],
+    x: &[E],
     w: &[f32],
     (scale, shift): (&[f32], &[f32]),
-    residual: Option<&[f32]>,
-    y: &mut [f32],
+    residual: Option<&[E]>,
+    y: &mut [E],
 ) {
     assert!(y.len() == shape.output_len() && residual.is_none_or(|r| r.len() == y.len()));
     let pad = |v: &[f32]| {
@@ -131,7 +136,7 @@ pub fn inference<S: Simd>(
     let (scale, shift) = (pad(scale), pad(shift));
     let finish = Finish::Affine { scale: &scale, shift: &shift, residual, relu: shape.relu };
     // SAFETY: sizes are checked here and in `convolve`.
-    unsafe { shape.convolve::<S>(x, w, Ptr(y.as_mut_ptr()), finish) }
+    unsafe { shape.convolve::<S, E>(x, w, Ptr(y.as_mut_ptr()), finish) }
 }
 
 /// What the backward pass keeps of the forward pass.
@@ -156,29 +161,31 @@ pub struct ParameterGradients {
 }
 
 /// Where the gradients of a layer go.
-pub struct Outputs<'a> {
+pub struct Outputs<'a, E> {
     /// By the input, if wanted.
-    pub x: Option<&'a mut [f32]>,
+    pub x: Option<&'a mut [E]>,
+    /// Whether the input's gradient is added to what is found there: another part of it.
+    pub add: bool,
     /// By the weights.
     pub w: &'a mut [f32],
 }
 
 /// The incoming gradient: masked in place by the layer's output, or by what is computed again.
-pub enum Incoming<'a> {
+pub enum Incoming<'a, E> {
     /// No ReLU, or one whose input can be computed again.
-    Plain(&'a [f32]),
+    Plain(&'a [E]),
     /// Gradient and the output whose sign masks it; afterwards it is the residual's gradient too.
-    MaskedBy(&'a mut [f32], &'a [f32]),
+    MaskedBy(&'a mut [E], &'a [E]),
 }
 
 /// The gradients of `relu?(batch_norm(conv(x, w)))` from the gradient by its output.
-pub fn backward<S: Simd>(
+pub fn backward<S: Simd, E: Number<S>>(
     kept: &Kept,
-    x: &[f32],
+    x: &[E],
     w: &[f32],
-    z: &[f32],
-    incoming: Incoming,
-    out: Outputs,
+    z: &[E],
+    incoming: Incoming<E>,
+    out: Outputs<E>,
 ) -> ParameterGradients {
     let shape = &kept.shape;
     let (k, kp, views) = (shape.k, padded::<S>(shape.k), shape.views);
@@ -188,15 +195,16 @@ pub fn backward<S: Simd>(
         Incoming::Plain(dy) => {
             assert_eq!(dy.len(), z.len());
             let mask = if shape.relu { Mask::Normalised } else { Mask::None };
-            let at = Ptr(dy.as_ptr() as *mut f32);
+            let at = Ptr::to(dy);
             // SAFETY: `dy` is only read, because nothing masked is asked for.
-            (dy, unsafe { norm::reduce::<S>(at, z, mask, None, &kept.affine, &kept.mean, views) }, shape.relu)
+            (dy, unsafe { norm::reduce::<S, E>(at, z, mask, None, &kept.affine, &kept.mean, views) }, shape.relu)
         }
         Incoming::MaskedBy(dy, y) => {
             assert!(dy.len() == z.len() && y.len() == z.len());
             let at = Ptr(dy.as_mut_ptr());
             // SAFETY: `dy` is borrowed mutably and has the length of `z`.
-            let sums = unsafe { norm::reduce::<S>(at, z, Mask::Output(y), Some(at), &kept.affine, &kept.mean, views) };
+            let sums =
+                unsafe { norm::reduce::<S, E>(at, z, Mask::Output(y), Some(at), &kept.affine, &kept.mean, views) };
             (&*dy, sums, false)
         }
     };
@@ -222,11 +230,17 @@ pub fn backward<S: Simd>(
     // SAFETY: all sizes are checked above.
     unsafe {
         match shape.plan(false) {
-            Plan::Winograd(g) => winograd::backward::<S>(&g, x, w, &d, dx, dw),
+            Plan::Winograd(g) => winograd::backward::<S, E>(&g, x, w, &d, (dx, out.add), dw),
             Plan::Direct(g) => {
-                direct::weight_gradient::<S>(&g, x, &d, dw);
-                if let Some(dx) = dx {
-                    direct::input_gradient::<S>(&g, w, &d, dx);
+                direct::weight_gradient::<S, E>(&g, x, &d, dw);
+                match dx {
+                    Some(dx) if out.add => {
+                        let part = Scratch::of::<E>(x.len());
+                        direct::input_gradient::<S, E>(&g, w, &d, part.start());
+                        add::<S, E>(x.len(), part.start(), dx);
+                    }
+                    Some(dx) => direct::input_gradient::<S, E>(&g, w, &d, dx),
+                    None => (),
                 }
             }
         }

@@ -33,9 +33,12 @@ impl Level {
         }
     }
 
+    /// Every level there is, the slowest first.
+    pub const EVERY: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+
     /// Every level this CPU can run, the slowest first.
     pub fn all() -> Vec<Level> {
-        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|level| level.available()).collect()
+        Self::EVERY.into_iter().filter(|level| level.available()).collect()
     }
 }
 
@@ -74,6 +77,57 @@ pub(crate) fn level_for(channels: usize) -> Level {
         other => other,
     }
 }
+
+/// How the activations of a network are stored and the operands of its products are rounded.
+///
+/// Sums, statistics, parameters, momentum and everything outside of a network's layers are f32 in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// 32 bits everywhere.
+    F32,
+    /// Activations, their gradients and the operands of products in bf16: the sign, exponent and upper seven bits of the
+    /// fraction of an f32. Half the memory, and twice the products in a second where [`bf16_supported`].
+    Bf16,
+}
+
+/// Whether the CPU multiplies bf16 and the level in use is that of AVX-512. Without, tensors of bf16 work too, but slower
+/// than those of f32, because every number is converted on its way.
+pub fn bf16_supported() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return level() == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// As [`at_level`], with a second type name bound to the number of a tensor's dtype. Tensors of bf16 have their own
+/// instruction set, or the portable one.
+macro_rules! at_number {
+    ($S:ident, $E:ident of $dtype:expr, for $channels:expr => $body:expr) => {
+        match $dtype {
+            burn::tensor::DType::BF16 => {
+                type $E = burn_std::bf16;
+                #[cfg(target_arch = "x86_64")]
+                if $crate::level::bf16_supported() {
+                    type $S = $crate::simd::Avx512Half;
+                    $body
+                } else {
+                    type $S = $crate::simd::Portable;
+                    $body
+                }
+                #[cfg(not(target_arch = "x86_64"))]
+                {
+                    type $S = $crate::simd::Portable;
+                    $body
+                }
+            }
+            _ => {
+                type $E = f32;
+                $crate::level::at_level!($S for $channels => $body)
+            }
+        }
+    };
+}
+pub(crate) use at_number;
 
 /// Evaluates an expression with the type name bound to the [`crate::simd::Simd`] implementation of the current level,
 /// or of the level for so many channels.

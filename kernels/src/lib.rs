@@ -8,8 +8,11 @@
 //! On Burn's Flex device, with or without autodiff, these run on kernels of ours, chosen for the CPU at run time
 //! ([`level`]); on any other device they are Burn's own operations, with the same results up to rounding. The same bits
 //! come out for any number of threads at a given level.
+//!
+//! Layers work in f32 or bf16, see [`Precision`] and [`cast`].
 
-#![allow(clippy::needless_range_loop)] // kernels index registers, pointers and arrays by the same number
+// Vector instructions and writes from many threads are what this crate is for.
+#![allow(unsafe_code)]
 
 mod bank;
 mod direct;
@@ -21,28 +24,50 @@ mod layer;
 mod level;
 mod memory;
 mod norm;
+mod number;
 mod pool;
 mod sgd;
 mod simd;
 pub mod stock;
+#[cfg(test)]
+mod twin;
 mod winograd;
 
 pub use bank::{BankSoftmax, bank_softmax};
 pub use gemm::rate as gemm_rate;
-pub use level::{Level, force_level, level};
+pub use level::{Level, Precision, bf16_supported, force_level, level};
 
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 use extension::{Kernels, Residual};
 
-/// Whether our kernels can take a tensor: f32 on Flex, with or without autodiff.
+/// Whether our kernels can take a tensor: f32 or bf16 on Flex, with or without autodiff.
 fn ours<const D: usize>(x: &Tensor<D>) -> bool {
-    x.dtype() == DType::F32 && x.device() == Device::flex()
+    matches!(x.dtype(), DType::F32 | DType::BF16) && x.device() == Device::flex()
 }
 
-/// The residual as an argument of the extension.
-fn argument(residual: Option<Tensor<4>>) -> Residual<Dispatch> {
-    residual.map_or(Residual::None, |r| Residual::Add(r.into_dispatch()))
+/// The residual as an argument of the extension, in the precision of the layer's input.
+fn argument(residual: Option<Tensor<4>>, x: &Tensor<4>) -> Residual<Dispatch> {
+    residual.map_or(Residual::None, |r| Residual::Add(cast(r, precision(x)).into_dispatch()))
+}
+
+/// The precision of a tensor's numbers.
+pub fn precision<const D: usize>(x: &Tensor<D>) -> Precision {
+    if x.dtype() == DType::BF16 { Precision::Bf16 } else { Precision::F32 }
+}
+
+/// The tensor in this precision; gradients come back in the precision that `x` has.
+///
+/// This is where a network's precision is chosen: a layer works in the precision of its input, and its output has it too.
+/// Cast the images before the first layer, and a map back to f32 before it meets operations other than this crate's.
+pub fn cast<const D: usize>(x: Tensor<D>, to: Precision) -> Tensor<D> {
+    if precision(&x) == to {
+        return x;
+    }
+    if !ours(&x) {
+        return stock::cast(x, to);
+    }
+    Tensor::from_dispatch(Dispatch::kernel_cast(x.into_dispatch(), to))
 }
 
 /// Batch norm's epsilon, added to the variance.
@@ -85,12 +110,13 @@ pub fn conv_bn(
     if !ours(&x) {
         return stock::conv_bn(x, weight, gamma, beta, residual, views, conv);
     }
+    let residual = argument(residual, &x);
     let (output, mean, variance) = Dispatch::kernel_conv_bn(
         x.into_dispatch(),
         weight.into_dispatch(),
         gamma.into_dispatch(),
         beta.into_dispatch(),
-        argument(residual),
+        residual,
         views,
         conv,
     );
@@ -113,12 +139,13 @@ pub fn conv_affine(
     if !ours(&x) {
         return stock::conv_affine(x, weight, scale, shift, residual, conv);
     }
+    let residual = argument(residual, &x);
     Tensor::from_dispatch(Dispatch::kernel_conv_affine(
         x.into_dispatch(),
         weight.into_dispatch(),
         scale.into_dispatch(),
         shift.into_dispatch(),
-        argument(residual),
+        residual,
         conv,
     ))
 }
@@ -131,16 +158,16 @@ pub fn max_pool(x: Tensor<4>, size: usize, stride: usize, padding: usize) -> Ten
     Tensor::from_dispatch(Dispatch::kernel_max_pool(x.into_dispatch(), size, stride, padding))
 }
 
-/// Mean over height and width: `[b, h, w, c]` to `[b, c]`.
+/// Mean over height and width: `[b, h, w, c]` to `[b, c]`, in f32 whatever the precision of the map.
 pub fn mean_pool(x: Tensor<4>) -> Tensor<2> {
-    stock::mean_pool(x)
+    stock::mean_pool(cast(x, Precision::F32))
 }
 
 /// One step of SGD with weight decay and momentum on flat tensors without gradient tracking:
 /// `g' = g + decay w; velocity' = momentum velocity + g'; w' = w - lr (g' + momentum velocity' if nesterov else
 /// velocity')`. Returns `(w', velocity')`. A fresh velocity is zero, as in PyTorch.
 pub fn sgd(weight: Tensor<1>, gradient: Tensor<1>, velocity: Tensor<1>, step: Sgd) -> (Tensor<1>, Tensor<1>) {
-    if !ours(&weight) {
+    if !ours(&weight) || precision(&weight) != Precision::F32 {
         return stock::sgd(weight, gradient, velocity, step);
     }
     let (weight, velocity) =

@@ -20,19 +20,39 @@ const CANARY: usize = if cfg!(test) { 1 } else { 0 };
 const SENTINEL: u32 = 0x7fc0_dead;
 
 /// A pointer that crosses threads. Who makes it sees to it that units write disjoint parts and outlive nothing.
-#[derive(Clone, Copy)]
-pub struct Ptr(pub *mut f32);
+pub struct Ptr<T = f32>(pub *mut T);
 // SAFETY: a `Ptr` is only an address; every use of it is in an unsafe block that states why its accesses are disjoint.
-unsafe impl Send for Ptr {}
+unsafe impl<T> Send for Ptr<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Ptr {}
+unsafe impl<T> Sync for Ptr<T> {}
 
-impl Ptr {
+// by hand, because the derived ones would ask the same of `T`
+impl<T> Copy for Ptr<T> {}
+impl<T> Clone for Ptr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Ptr<T> {
+    /// The beginning of what will only be read.
+    pub fn to(values: &[T]) -> Ptr<T> {
+        Ptr(values.as_ptr() as *mut T)
+    }
+
+    /// The address `o` values further on, wherever that is.
+    #[inline(always)]
+    pub fn beyond(self, o: usize) -> *mut T {
+        self.0.wrapping_add(o)
+    }
+
     /// The address `o` values further on.
     ///
-    /// Safety: within the block or one past it.
+    /// # Safety
+    /// Within the block or one past it.
     #[inline(always)]
-    pub unsafe fn at(self, o: usize) -> *mut f32 {
+    pub unsafe fn at(self, o: usize) -> *mut T {
+        // SAFETY: the caller's promise.
         unsafe { self.0.add(o) }
     }
 }
@@ -191,9 +211,20 @@ impl Scratch {
         block
     }
 
+    /// A block of at least `len` numbers that are not larger than f32.
+    pub fn of<T>(len: usize) -> Scratch {
+        const { assert!(size_of::<T>() <= size_of::<f32>()) };
+        Scratch::new((len * size_of::<T>()).div_ceil(size_of::<f32>()))
+    }
+
     /// Where the block begins.
     pub fn ptr(&self) -> Ptr {
         Ptr(self.block.start)
+    }
+
+    /// Where the block begins, as the numbers it was made for by [`Scratch::of`].
+    pub fn start<T>(&self) -> Ptr<T> {
+        Ptr(self.block.start.cast())
     }
 }
 

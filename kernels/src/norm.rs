@@ -4,7 +4,12 @@
 //! Data is seen as flat rows of `period` values, the least common multiple of channels and lanes, and the coefficients
 //! are repeated to that length: every vector is then whole whatever the number of channels.
 
+mod gradient;
+
+pub use gradient::Gradient;
+
 use crate::memory::{Ptr, Scratch, parallel};
+use crate::number::Number;
 use crate::simd::Simd;
 use std::ops::Range;
 
@@ -40,9 +45,10 @@ pub fn moments(parts: &[f32], stride: usize, k: usize) -> (Vec<f32>, Vec<f32>) {
 /// Writes the statistics of some columns of `n` rows of `k` values at `z`; see [`statistics_len`]. The call with the
 /// first column writes the count.
 ///
-/// Safety: `z` holds the rows, `out` [`statistics_len`] values, `stride` is `k` rounded up to whole vectors.
-pub unsafe fn statistics<S: Simd>(
-    z: *const f32,
+/// # Safety
+/// `z` holds the rows, `out` [`statistics_len`] values, `stride` is `k` rounded up to whole vectors.
+pub unsafe fn statistics<S: Simd, E: Number<S>>(
+    z: *const E,
     n: usize,
     k: usize,
     columns: Range<usize>,
@@ -50,23 +56,30 @@ pub unsafe fn statistics<S: Simd>(
     stride: usize,
 ) {
     if columns.start == 0 {
+        // SAFETY: the caller's promise.
         unsafe { *out.add(3 * stride) = n as f32 };
     }
+    // SAFETY: the caller's promise.
     unsafe {
+        /// One vector of columns, or its first `lanes`.
+        ///
+        /// # Safety
+        /// As for [`statistics`].
         #[inline(always)]
-        unsafe fn block<S: Simd, const FULL: bool>(
-            z: *const f32,
+        unsafe fn block<S: Simd, E: Number<S>, const FULL: bool>(
+            z: *const E,
             n: usize,
             k: usize,
             lanes: usize,
             out: *mut f32,
             stride: usize,
         ) {
+            // SAFETY: the caller's promise.
             unsafe {
-                let shift = S::get::<FULL>(z, lanes);
+                let shift = E::get::<FULL>(z, lanes);
                 let (mut s1, mut s2) = (S::zero(), S::zero());
                 for r in 0..n {
-                    let v = S::sub(S::get::<FULL>(z.add(r * k), lanes), shift);
+                    let v = S::sub(E::get::<FULL>(z.add(r * k), lanes), shift);
                     s1 = S::add(s1, v);
                     s2 = S::fma(v, v, s2);
                 }
@@ -80,9 +93,9 @@ pub unsafe fn statistics<S: Simd>(
             || {
                 for at in columns.step_by(S::LANES) {
                     if at + S::LANES <= k {
-                        block::<S, true>(z.add(at), n, k, S::LANES, out.add(at), stride);
+                        block::<S, E, true>(z.add(at), n, k, S::LANES, out.add(at), stride);
                     } else {
-                        block::<S, false>(z.add(at), n, k, k - at, out.add(at), stride);
+                        block::<S, E, false>(z.add(at), n, k, k - at, out.add(at), stride);
                     }
                 }
             },
@@ -138,66 +151,77 @@ pub struct Affine {
 
 /// `y = relu?(z scale + shift + residual)`; `y` may be `z` itself.
 ///
-/// Safety: `z`, `y` and the residual hold `len` values.
-pub unsafe fn apply<S: Simd>(
-    (z, len): (Ptr, usize),
+/// # Safety
+/// `z`, `y` and the residual hold `len` values.
+pub unsafe fn apply<S: Simd, E: Number<S>>(
+    (z, len): (Ptr<E>, usize),
     affine: &Affine,
     views: usize,
-    residual: Option<&[f32]>,
+    residual: Option<&[E]>,
     relu: bool,
-    y: Ptr,
+    y: Ptr<E>,
 ) {
     let channels = affine.scale.len() / views;
     let cut = Cut::new::<S>(len, channels, views);
     let (scale, shift) = (repeated(&affine.scale, channels, cut.period), repeated(&affine.shift, channels, cut.period));
     debug_assert!(residual.is_none_or(|r| r.len() == len));
-    let residual = residual.map(|r| Ptr(r.as_ptr() as *mut f32));
+    let residual = residual.map(Ptr::to);
     parallel(views * cut.per_view, |u| {
         let (view, from, to) = cut.range(u);
         // SAFETY: the units' ranges are disjoint and within `len`; the coefficients have a whole period per view.
         unsafe {
             let (a, b) = (scale.as_ptr().add(view * cut.period), shift.as_ptr().add(view * cut.period));
-            let (z, y, r) = (z.at(from), y.at(from), residual.map(|r| r.at(from) as *const f32));
+            let (z, y, r) = (z.at(from), y.at(from), residual.map(|r| r.at(from) as *const E));
             match (r, relu) {
-                (None, false) => apply_unit::<S, false, false>(z, a, b, z, y, to - from, cut.period),
-                (None, true) => apply_unit::<S, false, true>(z, a, b, z, y, to - from, cut.period),
-                (Some(r), false) => apply_unit::<S, true, false>(z, a, b, r, y, to - from, cut.period),
-                (Some(r), true) => apply_unit::<S, true, true>(z, a, b, r, y, to - from, cut.period),
+                (None, false) => apply_unit::<S, E, false, false>(z, a, b, z, y, to - from, cut.period),
+                (None, true) => apply_unit::<S, E, false, true>(z, a, b, z, y, to - from, cut.period),
+                (Some(r), false) => apply_unit::<S, E, true, false>(z, a, b, r, y, to - from, cut.period),
+                (Some(r), true) => apply_unit::<S, E, true, true>(z, a, b, r, y, to - from, cut.period),
             }
         }
     });
 }
 
+/// One vector of [`apply`], or its first `n` values.
+///
+/// # Safety
+/// `z`, `r` (with a residual) and `y` hold the values.
 #[inline(always)]
-unsafe fn apply_one<S: Simd, const FULL: bool, const RESIDUAL: bool, const RELU: bool>(
-    z: *const f32,
+unsafe fn apply_one<S: Simd, E: Number<S>, const FULL: bool, const RESIDUAL: bool, const RELU: bool>(
+    z: *const E,
     a: S::V,
     b: S::V,
-    r: *const f32,
-    y: *mut f32,
+    r: *const E,
+    y: *mut E,
     n: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
-        let mut v = S::fma(S::get::<FULL>(z, n), a, b);
+        let mut v = S::fma(E::get::<FULL>(z, n), a, b);
         if RESIDUAL {
-            v = S::add(v, S::get::<FULL>(r, n));
+            v = S::add(v, E::get::<FULL>(r, n));
         }
         if RELU {
             v = S::max(S::zero(), v);
         }
-        S::put::<FULL>(y, v, n);
+        E::put::<FULL>(y, v, n);
     }
 }
 
-unsafe fn apply_unit<S: Simd, const RESIDUAL: bool, const RELU: bool>(
-    z: *const f32,
+/// `n` values of [`apply`], from the first of a period on.
+///
+/// # Safety
+/// `z`, `r` (with a residual) and `y` hold `n` values, `a` and `b` a period.
+unsafe fn apply_unit<S: Simd, E: Number<S>, const RESIDUAL: bool, const RELU: bool>(
+    z: *const E,
     a: *const f32,
     b: *const f32,
-    r: *const f32,
-    y: *mut f32,
+    r: *const E,
+    y: *mut E,
     n: usize,
     period: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -205,13 +229,13 @@ unsafe fn apply_unit<S: Simd, const RESIDUAL: bool, const RELU: bool>(
                 let (mut at, mut channel) = (0, 0);
                 while at + S::LANES <= n {
                     let (a, b) = (S::load(a.add(channel)), S::load(b.add(channel)));
-                    apply_one::<S, true, RESIDUAL, RELU>(z.add(at), a, b, r.add(at), y.add(at), S::LANES);
+                    apply_one::<S, E, true, RESIDUAL, RELU>(z.add(at), a, b, r.add(at), y.add(at), S::LANES);
                     at += S::LANES;
                     channel = if channel + S::LANES == period { 0 } else { channel + S::LANES };
                 }
                 if at < n {
                     let (a, b) = (S::load(a.add(channel)), S::load(b.add(channel)));
-                    apply_one::<S, false, RESIDUAL, RELU>(z.add(at), a, b, r.add(at), y.add(at), n - at);
+                    apply_one::<S, E, false, RESIDUAL, RELU>(z.add(at), a, b, r.add(at), y.add(at), n - at);
                 }
             },
         )
@@ -220,23 +244,24 @@ unsafe fn apply_unit<S: Simd, const RESIDUAL: bool, const RELU: bool>(
 
 /// What masks the incoming gradient: the ReLU's output where it is known, or its input computed again.
 #[derive(Clone, Copy)]
-pub enum Mask<'a> {
+pub enum Mask<'a, E> {
     /// No ReLU.
     None,
     /// `y > 0`.
-    Output(&'a [f32]),
+    Output(&'a [E]),
     /// `z scale + shift > 0`.
     Normalised,
 }
 
 /// `(sum g, sum g (z - mean))` per view and channel, with `g` the masked `dy`, which is also written to `masked`.
 ///
-/// Safety: `dy` and `masked` hold as many values as `z`; they may be the same.
-pub unsafe fn reduce<S: Simd>(
-    dy: Ptr,
-    z: &[f32],
-    mask: Mask,
-    masked: Option<Ptr>,
+/// # Safety
+/// `dy` and `masked` hold as many values as `z`; they may be the same.
+pub unsafe fn reduce<S: Simd, E: Number<S>>(
+    dy: Ptr<E>,
+    z: &[E],
+    mask: Mask<E>,
+    masked: Option<Ptr<E>>,
     affine: &Affine,
     mean: &[f32],
     views: usize,
@@ -247,8 +272,8 @@ pub unsafe fn reduce<S: Simd>(
     let units = views * cut.per_view;
     let parts = Scratch::new(units * 2 * cut.period);
     let part = parts.ptr();
-    let zp = Ptr(z.as_ptr() as *mut f32);
-    let yp = if let Mask::Output(y) = mask { Some(Ptr(y.as_ptr() as *mut f32)) } else { None };
+    let zp = Ptr::to(z);
+    let yp = if let Mask::Output(y) = mask { Some(Ptr::to(y)) } else { None };
     let normalised = matches!(mask, Mask::Normalised);
     parallel(units, |u| {
         let (view, from, to) = cut.range(u);
@@ -257,7 +282,7 @@ pub unsafe fn reduce<S: Simd>(
             let job = ReduceUnit {
                 dy: dy.at(from),
                 z: zp.at(from),
-                y: yp.map_or(std::ptr::null(), |y| y.at(from) as *const f32),
+                y: yp.map_or(std::ptr::null(), |y| y.at(from) as *const E),
                 masked: masked.map_or(std::ptr::null_mut(), |m| m.at(from)),
                 scale: tables[0].as_ptr().add(view * cut.period),
                 shift: tables[1].as_ptr().add(view * cut.period),
@@ -285,11 +310,11 @@ pub unsafe fn reduce<S: Simd>(
 }
 
 /// One unit of [`reduce`].
-struct ReduceUnit {
-    dy: *const f32,
-    z: *const f32,
-    y: *const f32,
-    masked: *mut f32,
+struct ReduceUnit<E> {
+    dy: *const E,
+    z: *const E,
+    y: *const E,
+    masked: *mut E,
     scale: *const f32,
     shift: *const f32,
     mean: *const f32,
@@ -298,8 +323,17 @@ struct ReduceUnit {
     out: *mut f32,
 }
 
-impl ReduceUnit {
-    unsafe fn run<S: Simd, const MASK: u8>(&self) {
+impl<E> ReduceUnit<E> {
+    /// Writes the unit's sums.
+    ///
+    /// # Safety
+    /// The pointers hold `n` values, the tables a period and `out` two; `y` counts for mask 2 only, and a null
+    /// `masked` is not written.
+    unsafe fn run<S: Simd, const MASK: u8>(&self)
+    where
+        E: Number<S>,
+    {
+        // SAFETY: the caller's promise.
         unsafe {
             S::run(
                 #[inline(always)]
@@ -321,8 +355,15 @@ impl ReduceUnit {
     }
 
     /// The sums of `NB` vectors of columns from `at` on.
+    ///
+    /// # Safety
+    /// As for [`ReduceUnit::run`].
     #[inline(always)]
-    unsafe fn columns<S: Simd, const MASK: u8, const NB: usize>(&self, at: usize) {
+    unsafe fn columns<S: Simd, const MASK: u8, const NB: usize>(&self, at: usize)
+    where
+        E: Number<S>,
+    {
+        // SAFETY: the caller's promise.
         unsafe {
             let (mut s1, mut s2) = ([S::zero(); NB], [S::zero(); NB]);
             let mut row = at;
@@ -347,6 +388,10 @@ impl ReduceUnit {
         }
     }
 
+    /// One vector, or its first `n` values, added to the sums.
+    ///
+    /// # Safety
+    /// As for [`ReduceUnit::run`].
     #[inline(always)]
     unsafe fn value<S: Simd, const MASK: u8, const FULL: bool>(
         &self,
@@ -355,98 +400,23 @@ impl ReduceUnit {
         n: usize,
         s1: &mut S::V,
         s2: &mut S::V,
-    ) {
+    ) where
+        E: Number<S>,
+    {
+        // SAFETY: the caller's promise.
         unsafe {
-            let (mut g, z) = (S::get::<FULL>(self.dy.add(o), n), S::get::<FULL>(self.z.add(o), n));
+            let (mut g, z) = (E::get::<FULL>(self.dy.add(o), n), E::get::<FULL>(self.z.add(o), n));
             if MASK == 2 {
-                g = S::where_positive(S::get::<FULL>(self.y.add(o), n), g);
+                g = S::where_positive(E::get::<FULL>(self.y.add(o), n), g);
             } else if MASK == 1 {
                 let test = S::fma(z, S::load(self.scale.add(channel)), S::load(self.shift.add(channel)));
                 g = S::where_positive(test, g);
             }
             if !self.masked.is_null() {
-                S::put::<FULL>(self.masked.add(o), g, n);
+                E::put::<FULL>(self.masked.add(o), g, n);
             }
             *s1 = S::add(*s1, g);
             *s2 = S::fma(g, S::sub(z, S::load(self.mean.add(channel))), *s2);
-        }
-    }
-}
-
-/// The gradient by the convolution's output, evaluated where it is needed instead of being stored:
-/// `dz = scale mask(g) + p z + q`, where `mask` keeps `g` where `z scale + shift > 0` when `relu`.
-pub struct Gradient<'a> {
-    /// The gradient by the layer's output, already masked unless `relu`.
-    pub g: &'a [f32],
-    /// The convolution's output.
-    pub z: &'a [f32],
-    /// `[views][4][stride]`: scale, shift, p and q, each padded to whole vectors.
-    pub coefficients: &'a [f32],
-    /// Channels rounded up to whole vectors.
-    pub stride: usize,
-    /// Whether `g` is still to be masked.
-    pub relu: bool,
-}
-
-impl Gradient<'_> {
-    /// The coefficients of a view from channel `at` on: scale, shift, p, q.
-    #[inline(always)]
-    pub unsafe fn at<S: Simd>(&self, view: usize, at: usize) -> [S::V; 4] {
-        unsafe {
-            let c = self.coefficients.as_ptr().add(view * 4 * self.stride + at);
-            [S::load(c), S::load(c.add(self.stride)), S::load(c.add(2 * self.stride)), S::load(c.add(3 * self.stride))]
-        }
-    }
-
-    /// One vector of `dz` at offset `o`.
-    #[inline(always)]
-    pub unsafe fn value<S: Simd, const FULL: bool>(&self, o: usize, n: usize, [a, b, p, q]: [S::V; 4]) -> S::V {
-        unsafe {
-            let z = S::get::<FULL>(self.z.as_ptr().add(o), n);
-            let mut g = S::get::<FULL>(self.g.as_ptr().add(o), n);
-            if self.relu {
-                g = S::where_positive(S::fma(z, a, b), g);
-            }
-            S::fma(a, g, S::fma(p, z, q))
-        }
-    }
-
-    /// Writes some columns of `pixels` pixels of `dz` from pixel `from` on to `out`, `ldo` values apart; whole vectors
-    /// are written when `ldo` leaves room for them.
-    ///
-    /// Safety: the pixels lie within the tensors and one view, and `out` has room.
-    pub unsafe fn write<S: Simd>(
-        &self,
-        view: usize,
-        from: usize,
-        pixels: usize,
-        (channels, columns): (usize, Range<usize>),
-        out: *mut f32,
-        ldo: usize,
-    ) {
-        unsafe {
-            S::run(
-                #[inline(always)]
-                || {
-                    for at in columns.clone().step_by(S::LANES) {
-                        let coefficients = self.at::<S>(view, at);
-                        let left = channels - at;
-                        for pixel in 0..pixels {
-                            let (o, to) = ((from + pixel) * channels + at, out.add(pixel * ldo + at - columns.start));
-                            if left >= S::LANES {
-                                S::store(to, self.value::<S, true>(o, left, coefficients));
-                            } else {
-                                let v = self.value::<S, false>(o, left, coefficients);
-                                if at - columns.start + S::LANES <= ldo {
-                                    S::store(to, v)
-                                } else {
-                                    S::store_part(to, v, left)
-                                }
-                            }
-                        }
-                    }
-                },
-            )
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Max pooling on channel-last maps, with its gradient.
 
-use crate::memory::{Ptr, parallel};
+use crate::memory::{Ptr, Scratch, parallel};
+use crate::number::Number;
 use crate::simd::Simd;
 
 /// Input `[b, h, w, c]` and the windows on it.
@@ -31,16 +32,16 @@ impl Geometry {
 }
 
 /// The maximum of each window, and which tap it came from (the first of equals).
-pub fn forward<S: Simd>(g: &Geometry, x: &[f32], y: &mut [f32], tap: &mut [u16]) {
+pub fn forward<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], y: &mut [E], tap: &mut [u16]) {
     let (oh, ow) = g.output();
     let (c, len) = (g.c, ow * g.c);
     assert!(x.len() == g.b * g.h * g.w * c && y.len() == g.b * oh * len && tap.len() == y.len());
-    let (yp, tp) = (Ptr(y.as_mut_ptr()), Ptr(tap.as_mut_ptr() as *mut f32));
+    let (yp, tp) = (Ptr(y.as_mut_ptr()), Ptr(tap.as_mut_ptr()));
     parallel(g.b * oh, |row| {
         // SAFETY: unit `row` writes its own row of the output, which both slices have.
         let (y, tap) = unsafe {
-            let tap = (tp.at(0) as *mut u16).add(row * len);
-            (std::slice::from_raw_parts_mut(yp.at(row * len), len), std::slice::from_raw_parts_mut(tap, len))
+            let (y, tap) = (yp.at(row * len), tp.at(row * len));
+            (std::slice::from_raw_parts_mut(y, len), std::slice::from_raw_parts_mut(tap, len))
         };
         let (image, oy) = (row / oh, row % oh);
         // SAFETY: plain safe code, compiled for the level's CPU.
@@ -48,7 +49,7 @@ pub fn forward<S: Simd>(g: &Geometry, x: &[f32], y: &mut [f32], tap: &mut [u16])
             S::run(
                 #[inline(always)]
                 || {
-                    y.fill(f32::NEG_INFINITY);
+                    y.fill(E::nearest(f32::NEG_INFINITY));
                     tap.fill(0);
                     for ox in 0..ow {
                         let (y, tap) = (&mut y[ox * c..][..c], &mut tap[ox * c..][..c]);
@@ -58,7 +59,7 @@ pub fn forward<S: Simd>(g: &Geometry, x: &[f32], y: &mut [f32], tap: &mut [u16])
                                 let x = &x[((image * g.h + yy) * g.w + xx) * c..][..c];
                                 let t = (i * g.size + j) as u16;
                                 for ((x, y), tap) in x.iter().zip(y.iter_mut()).zip(tap.iter_mut()) {
-                                    let wins = *x > *y;
+                                    let wins = x.wide() > y.wide();
                                     *y = if wins { *x } else { *y };
                                     *tap = if wins { t } else { *tap };
                                 }
@@ -71,13 +72,15 @@ pub fn forward<S: Simd>(g: &Geometry, x: &[f32], y: &mut [f32], tap: &mut [u16])
     });
 }
 
-/// Sends each output's gradient to the tap it came from.
-pub fn backward<S: Simd>(g: &Geometry, dy: &[f32], tap: &[u16], dx: &mut [f32]) {
+/// Sends each output's gradient to the tap it came from; windows that share a pixel add up in f32.
+pub fn backward<S: Simd, E: Number<S>>(g: &Geometry, dy: &[E], tap: &[u16], dx: &mut [E]) {
     let (oh, ow) = g.output();
     let (c, image) = (g.c, g.h * g.w * g.c);
     assert!(dx.len() == g.b * image && dy.len() == g.b * oh * ow * c && tap.len() == dy.len());
     let dxp = Ptr(dx.as_mut_ptr());
     parallel(g.b, |b| {
+        let mut sums = Scratch::zeroed(image);
+        let sums = sums.as_mut();
         // SAFETY: unit `b` writes its own image.
         let dx = unsafe { std::slice::from_raw_parts_mut(dxp.at(b * image), image) };
         // SAFETY: plain safe code, compiled for the level's CPU.
@@ -85,7 +88,6 @@ pub fn backward<S: Simd>(g: &Geometry, dy: &[f32], tap: &[u16], dx: &mut [f32]) 
             S::run(
                 #[inline(always)]
                 || {
-                    dx.fill(0.0);
                     for o in 0..oh * ow {
                         let (oy, ox) = (o / ow, o % ow);
                         let at = (b * oh * ow + o) * c;
@@ -93,13 +95,16 @@ pub fn backward<S: Simd>(g: &Geometry, dy: &[f32], tap: &[u16], dx: &mut [f32]) 
                         for i in g.taps(oy, g.h) {
                             for j in g.taps(ox, g.w) {
                                 let (yy, xx) = (oy * g.stride + i - g.padding, ox * g.stride + j - g.padding);
-                                let dx = &mut dx[(yy * g.w + xx) * c..][..c];
+                                let sums = &mut sums[(yy * g.w + xx) * c..][..c];
                                 let t = (i * g.size + j) as u16;
-                                for ((dx, dy), tap) in dx.iter_mut().zip(dy).zip(tap) {
-                                    *dx += if *tap == t { *dy } else { 0.0 };
+                                for ((sum, dy), tap) in sums.iter_mut().zip(dy).zip(tap) {
+                                    *sum += if *tap == t { dy.wide() } else { 0.0 };
                                 }
                             }
                         }
+                    }
+                    for (dx, sum) in dx.iter_mut().zip(sums.iter()) {
+                        *dx = E::nearest(*sum);
                     }
                 },
             )

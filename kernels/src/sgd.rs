@@ -9,7 +9,8 @@ const UNIT: usize = 1 << 14;
 
 /// `(w', velocity')` from `w`, `g` and `velocity`; targets may be their sources.
 ///
-/// Safety: every pointer holds `n` values, and targets overlap nothing but their own source.
+/// # Safety
+/// Every pointer holds `n` values, and targets overlap nothing but their own source.
 pub unsafe fn step<S: Simd>(n: usize, w: Ptr, g: Ptr, velocity: Ptr, to_w: Ptr, to_velocity: Ptr, step: Sgd) {
     parallel(n.div_ceil(UNIT), |u| {
         let (from, to) = (u * UNIT, (u * UNIT + UNIT).min(n));

@@ -1,10 +1,10 @@
 //! Every layer in Burn's own operations: what runs on devices without kernels of ours, and the oracle of their tests.
 
-use crate::{BN_EPS, Conv, Normalised, Sgd};
-use burn::tensor::Tensor;
+use crate::{BN_EPS, Conv, Normalised, Precision, Sgd, precision};
 use burn::tensor::activation::relu;
 use burn::tensor::module;
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
+use burn::tensor::{DType, Tensor};
 
 /// `[b, h, w, c]` convolved to `[b, oh, ow, k]`; Burn's convolution wants channels first.
 fn convolve(x: Tensor<4>, weight: Tensor<4>, conv: Conv) -> Tensor<4> {
@@ -21,7 +21,15 @@ fn finish(y: Tensor<4>, residual: Option<Tensor<4>>, conv: Conv) -> Tensor<4> {
     if conv.relu { relu(y) } else { y }
 }
 
-/// See [`crate::conv_bn`].
+/// See [`crate::cast`].
+pub fn cast<const D: usize>(x: Tensor<D>, to: Precision) -> Tensor<D> {
+    x.cast(match to {
+        Precision::F32 => DType::F32,
+        Precision::Bf16 => DType::BF16,
+    })
+}
+
+/// See [`crate::conv_bn`]. Layers calculate in f32; only input and output are of the input's precision.
 pub fn conv_bn(
     x: Tensor<4>,
     weight: Tensor<4>,
@@ -31,7 +39,9 @@ pub fn conv_bn(
     views: usize,
     conv: Conv,
 ) -> Normalised {
-    let z = convolve(x, weight, conv);
+    let of = precision(&x);
+    let residual = residual.map(|r| cast(r, Precision::F32));
+    let z = convolve(cast(x, Precision::F32), weight, conv);
     let [b, h, w, k] = z.dims();
     let z = z.reshape([views, b / views * h * w, k]);
     let mean = z.clone().mean_dim(1); // [views, 1, k]
@@ -40,7 +50,7 @@ pub fn conv_bn(
     let scale = gamma.reshape([1, 1, k]) / (variance.clone() + BN_EPS).sqrt();
     let y = (centred * scale + beta.reshape([1, 1, k])).reshape([b, h, w, k]);
     Normalised {
-        output: finish(y, residual, conv),
+        output: cast(finish(y, residual, conv), of),
         mean: mean.inner().reshape([views, k]),
         variance: variance.inner().reshape([views, k]),
     }
@@ -56,9 +66,11 @@ pub fn conv_affine(
     conv: Conv,
 ) -> Tensor<4> {
     let k = scale.dims()[0];
+    let of = precision(&x);
+    let residual = residual.map(|r| cast(r, Precision::F32));
     let weight = weight * scale.reshape([k, 1, 1, 1]);
-    let y = convolve(x, weight, conv) + shift.reshape([1, 1, 1, k]);
-    finish(y, residual, conv)
+    let y = convolve(cast(x, Precision::F32), weight, conv) + shift.reshape([1, 1, 1, k]);
+    cast(finish(y, residual, conv), of)
 }
 
 /// See [`crate::max_pool`].

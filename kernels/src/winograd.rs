@@ -8,20 +8,25 @@
 //! steps while they stay in a core's cache. *By plane*, for large filters: each plane of the filter is one task, so
 //! that its part of the filter is read once. *By panel*, for large filters and few tiles: see the module of that name.
 
+mod backward;
+mod balanced;
 mod filter;
 mod panel;
 mod tile;
 mod transform;
 
-use crate::gemm::{Rows, outer, product};
+use crate::gemm::product;
 use crate::memory::{LINE, Ptr, Scratch, parallel};
 use crate::norm::Gradient;
+use crate::number::Number;
 use crate::simd::{Simd, padded};
-use filter::{Filter, Gradients};
+use filter::Filter;
 use tile::Columns;
-use transform::{Algorithm, Dense, M, Strided, U};
+use transform::{M, U};
 
+pub use balanced::{Balanced, BalancedStrided};
 pub use tile::Epilogue;
+pub use transform::{Algorithm, Dense, Strided};
 
 /// Planes of a transformed filter.
 const PLANES: usize = U * U;
@@ -151,25 +156,27 @@ fn filter_planes<A: Algorithm<T>, const T: usize>() -> Vec<usize> {
 }
 
 /// Plane strides carry one line more than they need, so that planes fall into different cache sets.
-fn plane<S: Simd>(tiles: usize, channels: usize) -> usize {
-    tiles * padded::<S>(channels) + LINE
+fn plane<S: Simd, E: Number<S>>(tiles: usize, channels: usize) -> usize {
+    tiles * padded::<S>(channels) + LINE * E::GROUP
 }
 
 /// How the caller finishes a unit: statistics rows of `stride` per unit, or the affine epilogue.
 #[derive(Clone, Copy)]
-pub enum Finish<'a> {
+pub enum Finish<'a, E> {
     /// Statistics, [`crate::norm::statistics_len`] values per unit.
     Statistics(Ptr),
     /// See [`Epilogue::Affine`].
-    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<&'a [f32]>, relu: bool },
+    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<&'a [E]>, relu: bool },
 }
 
-impl<'a> Finish<'a> {
+impl<'a, E> Finish<'a, E> {
     /// The epilogue of unit `u` for `stride` padded channels.
     ///
-    /// Safety: the statistics have a row for the unit.
-    unsafe fn unit(self, u: usize, stride: usize) -> Epilogue<'a> {
+    /// # Safety
+    /// The statistics have a row for the unit.
+    unsafe fn unit(self, u: usize, stride: usize) -> Epilogue<'a, E> {
         match self {
+            // SAFETY: the caller's promise.
             Finish::Statistics(p) => Epilogue::Statistics(unsafe { p.at(u * crate::norm::statistics_len(stride)) }),
             Finish::Affine { scale, shift, residual, relu } => {
                 Epilogue::Affine { scale, shift, residual: residual.map(|r| r.as_ptr()), relu }
@@ -180,52 +187,60 @@ impl<'a> Finish<'a> {
 
 /// `y = conv(x, w)` with `w` as `[k][c][3][3]`.
 ///
-/// Safety: `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
-pub unsafe fn forward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], y: Ptr, finish: Finish) {
+/// # Safety
+/// `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
+pub unsafe fn forward<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], w: &[f32], y: Ptr<E>, finish: Finish<E>) {
+    // SAFETY: the caller's promise.
     unsafe {
         match g.stride {
-            1 => forward_by::<S, Dense, 6>(g, x, w, y, finish),
-            _ => forward_by::<S, Strided, 9>(g, x, w, y, finish),
+            1 => forward_by::<S, E::Dense, E, 6>(g, x, w, y, finish),
+            _ => forward_by::<S, E::Strided, E, 9>(g, x, w, y, finish),
         }
     }
 }
 
-unsafe fn forward_by<S: Simd, A: Algorithm<T>, const T: usize>(
+/// [`forward`] by one of the algorithms.
+///
+/// # Safety
+/// As there.
+unsafe fn forward_by<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
-    x: &[f32],
+    x: &[E],
     w: &[f32],
-    y: Ptr,
-    finish: Finish,
+    y: Ptr<E>,
+    finish: Finish<E>,
 ) {
     let planes = filter_planes::<A, T>();
-    let xp = Ptr(x.as_ptr() as *mut f32);
+    let xp = Ptr::to(x);
     if g.by_panel() {
         // SAFETY: the caller's promise.
-        return unsafe { panel::forward::<S, A, T>(g, xp, w, y, finish) };
+        return unsafe { panel::forward::<S, A, E, T>(g, xp, w, y, finish) };
     }
-    let u = Filter { w, rows: g.c, n: g.k, transposed: false }.transformed::<S, A>();
-    let (up, us) = (u.ptr(), filter::plane::<S>(g.c, g.k));
+    let u = Filter { w, rows: g.c, n: g.k, transposed: false }.transformed::<S, A, E>();
+    let (up, us) = (u.start::<E>(), filter::plane::<S, E>(g.c, g.k));
     let (cp, kp, columns) = (padded::<S>(g.c), padded::<S>(g.k), Columns::all::<S>(g.k));
     if g.by_plane() {
         let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
-        let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
-        let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
-        let (v, m) = (v.ptr(), m.ptr());
+        let (vs, ms) = (plane::<S, E>(pass * per, g.c), plane::<S, f32>(pass * per, g.k));
+        let (v, m) = (Scratch::of::<E>(T * T * vs), Scratch::new(T * T * ms));
+        let (v, m) = (v.start::<E>(), m.ptr());
         for first in (0..g.b).step_by(pass) {
             let n = pass.min(g.b - first);
             let units = first * parts..(first + n) * parts;
-            // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V and M, and outputs disjoint tiles.
+            // SAFETY: units are disjoint runs of tiles, and V has room for the tiles of a pass.
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.unit(units.start + i);
-                tile::input::<S, A, T>(g, xp.at(0), from, tiles, v.at((from - first * per) * cp), vs);
+                tile::input::<S, A, E, T>(g, xp.at(0), from, tiles, v.at((from - first * per) * cp), vs);
             });
+            // SAFETY: planes are disjoint parts of V and M.
             parallel(T * T, |i| unsafe {
-                product::<S>(n * per, g.c, (v.at(i * vs), cp), up.at(planes[i] * us), g.k, (m.at(i * ms), kp));
+                product::<S, E>(n * per, g.c, (v.at(i * vs), cp), up.at(planes[i] * us), g.k, (m.at(i * ms), kp));
             });
+            // SAFETY: units are disjoint tiles of the output, with a row of statistics each.
             parallel(units.len(), |i| unsafe {
                 let (from, tiles) = g.unit(units.start + i);
                 let epilogue = finish.unit(units.start + i, kp);
-                tile::output::<S, A, T>(
+                tile::output::<S, A, E, T>(
                     g,
                     m.at((from - first * per) * kp),
                     ms,
@@ -238,173 +253,38 @@ unsafe fn forward_by<S: Simd, A: Algorithm<T>, const T: usize>(
             });
         }
     } else {
-        let (vs, ms) = (plane::<S>(g.chunk(), g.c), plane::<S>(g.chunk(), g.k));
+        let (vs, ms) = (plane::<S, E>(g.chunk(), g.c), plane::<S, f32>(g.chunk(), g.k));
         // SAFETY: each unit has scratch of its own and writes its own tiles of the output.
         parallel(g.views * g.units_per_view(), |i| unsafe {
-            let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
-            let (v, m) = (v.ptr(), m.ptr());
+            let (v, m) = (Scratch::of::<E>(T * T * vs), Scratch::new(T * T * ms));
+            let (v, m) = (v.start::<E>(), m.ptr());
             let (from, tiles) = g.unit(i);
-            tile::input::<S, A, T>(g, xp.at(0), from, tiles, v.0, vs);
+            tile::input::<S, A, E, T>(g, xp.at(0), from, tiles, v.0, vs);
             for i in 0..T * T {
-                product::<S>(tiles, g.c, (v.at(i * vs), cp), up.at(planes[i] * us), g.k, (m.at(i * ms), kp));
+                product::<S, E>(tiles, g.c, (v.at(i * vs), cp), up.at(planes[i] * us), g.k, (m.at(i * ms), kp));
             }
-            tile::output::<S, A, T>(g, m.0, ms, columns, from, tiles, y.at(0), finish.unit(i, kp));
+            tile::output::<S, A, E, T>(g, m.0, ms, columns, from, tiles, y.at(0), finish.unit(i, kp));
         });
     }
 }
 
-/// `dw`, and `dx` when given, of [`forward`].
+/// `dw`, and `dx` when given, of [`forward`]; with the flag, `dx` is added to what is found there.
 ///
-/// Safety: all tensors have the sizes of the geometry.
-pub unsafe fn backward<S: Simd>(g: &Geometry, x: &[f32], w: &[f32], d: &Gradient, dx: Option<Ptr>, dw: Ptr) {
-    match g.stride {
-        1 => backward_by::<S, Dense, 6>(g, x, w, d, dx, dw),
-        _ => backward_by::<S, Strided, 9>(g, x, w, d, dx, dw),
-    }
-}
-
-fn backward_by<S: Simd, A: Algorithm<T>, const T: usize>(
+/// # Safety
+/// All tensors have the sizes of the geometry.
+pub unsafe fn backward<S: Simd, E: Number<S>>(
     g: &Geometry,
-    x: &[f32],
+    x: &[E],
     w: &[f32],
-    d: &Gradient,
-    dx: Option<Ptr>,
+    d: &Gradient<E>,
+    dx: (Option<Ptr<E>>, bool),
     dw: Ptr,
 ) {
-    let by_panel = g.by_panel();
-    let transposed =
-        (dx.is_some() && !by_panel).then(|| Filter { w, rows: g.k, n: g.c, transposed: true }.transformed::<S, A>());
-    let job = Backward {
-        g,
-        x: Ptr(x.as_ptr() as *mut f32),
-        d,
-        dx,
-        u: transposed.as_ref().map(|u| u.ptr()),
-        us: filter::plane::<S>(g.k, g.c),
-        cp: padded::<S>(g.c),
-        kp: padded::<S>(g.k),
-        dus: filter::plane::<S>(g.c, g.k),
-        planes: filter_planes::<A, T>(),
-    };
-    if by_panel {
-        job.by_panel::<S, A, T>(w, dw)
-    } else if g.backward_by_plane() {
-        job.by_plane::<S, A, T>(dw)
-    } else {
-        job.by_tile::<S, A, T>(dw)
-    }
-}
-
-/// What the two forms of the backward pass share: `us` and `dus` are the plane strides of `U^T` and `dU`.
-struct Backward<'a> {
-    g: &'a Geometry,
-    x: Ptr,
-    d: &'a Gradient<'a>,
-    dx: Option<Ptr>,
-    u: Option<Ptr>,
-    us: usize,
-    cp: usize,
-    kp: usize,
-    dus: usize,
-    /// See [`filter_planes`].
-    planes: Vec<usize>,
-}
-
-impl Backward<'_> {
-    /// Whether plane `i` is the first of those that share its filter's plane.
-    fn first(&self, i: usize) -> bool {
-        !self.planes[..i].contains(&self.planes[i])
-    }
-
-    /// `dU += V^T dM`, then `dV = dM U^T` over `V`, of a plane that meets the filter's plane `filter`.
-    ///
-    /// Safety: the planes hold `tiles` tiles and `du` is this thread's alone.
-    unsafe fn plane_products<S: Simd>(
-        &self,
-        filter: usize,
-        tiles: usize,
-        v: *mut f32,
-        m: *const f32,
-        (du, add): (*mut f32, bool),
-    ) {
-        let g = self.g;
-        unsafe {
-            outer::<S>(tiles, g.c, g.k, Rows::Strided(v, self.cp), (m, self.kp), (du, self.kp), add);
-            if let Some(u) = self.u {
-                product::<S>(tiles, g.k, (m, self.kp), u.at(filter * self.us), g.c, (v, self.cp));
-            }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match g.stride {
+            1 => backward::run::<S, E::Dense, E, 6>(g, x, w, d, dx, dw),
+            _ => backward::run::<S, E::Strided, E, 9>(g, x, w, d, dx, dw),
         }
-    }
-
-    fn by_plane<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
-        let g = self.g;
-        let columns = Columns::all::<S>(g.c);
-        let (per, parts, pass) = (g.per_image(), g.parts(), g.pass());
-        let (vs, ms) = (plane::<S>(pass * per, g.c), plane::<S>(pass * per, g.k));
-        let (v, m, du) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms), Scratch::new(PLANES * self.dus));
-        let (v, m, du) = (v.ptr(), m.ptr(), du.ptr());
-        for first in (0..g.b).step_by(pass) {
-            let n = pass.min(g.b - first);
-            let units = first * parts..(first + n) * parts;
-            // SAFETY: units are disjoint runs of tiles, planes disjoint parts of V, M and dU, images disjoint in dx.
-            parallel(units.len(), |i| unsafe {
-                let (from, tiles) = g.part(units.start + i);
-                let at = from - first * per;
-                tile::input::<S, A, T>(g, self.x.at(0), from, tiles, v.at(at * self.cp), vs);
-                tile::gradient::<S, A, T>(g, self.d, from, tiles, m.at(at * self.kp), ms);
-            });
-            parallel(PLANES, |i| unsafe {
-                let mine = (0..T * T).filter(|p| self.planes[*p] == i);
-                for (nth, p) in mine.enumerate() {
-                    let to = (du.at(i * self.dus), first > 0 || nth > 0);
-                    self.plane_products::<S>(i, n * per, v.at(p * vs), m.at(p * ms), to);
-                }
-            });
-            if let Some(dx) = self.dx {
-                parallel(n, |i| unsafe {
-                    tile::input_gradient::<S, A, T>(
-                        g,
-                        v.at(i * per * self.cp),
-                        vs,
-                        columns,
-                        (first + i) * per,
-                        per,
-                        dx.at(0),
-                    );
-                });
-            }
-        }
-        let du = Gradients { du, n: 1, size: 0, stride: self.dus, ld: self.kp };
-        filter::gradient::<S, A>(du, g.c, g.k, dw);
-    }
-
-    fn by_tile<S: Simd, A: Algorithm<T>, const T: usize>(&self, dw: Ptr) {
-        let g = self.g;
-        let columns = Columns::all::<S>(g.c);
-        let (groups, per, chunk) = (g.groups(), g.per_image(), g.chunk());
-        let (vs, ms, size) = (plane::<S>(chunk, g.c), plane::<S>(chunk, g.k), PLANES * self.dus);
-        let sums = Scratch::new(groups * size);
-        let sums_at = sums.ptr();
-        // SAFETY: a group has scratch and a partial sum of its own and writes its own images of dx.
-        parallel(groups, |group| unsafe {
-            let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
-            let (v, m, du) = (v.ptr(), m.ptr(), sums_at.at(group * size));
-            let (begin, end) = (group * g.b / groups * per, (group + 1) * g.b / groups * per);
-            for from in (begin..end).step_by(chunk) {
-                let n = chunk.min(end - from);
-                tile::input::<S, A, T>(g, self.x.at(0), from, n, v.0, vs);
-                tile::gradient::<S, A, T>(g, self.d, from, n, m.0, ms);
-                for p in 0..T * T {
-                    let filter = self.planes[p];
-                    let to = (du.add(filter * self.dus), from > begin || !self.first(p));
-                    self.plane_products::<S>(filter, n, v.at(p * vs), m.at(p * ms), to);
-                }
-                if let Some(dx) = self.dx {
-                    tile::input_gradient::<S, A, T>(g, v.0, vs, columns, from, n, dx.at(0));
-                }
-            }
-        });
-        let sums = Gradients { du: sums_at, n: groups, size, stride: self.dus, ld: self.kp };
-        filter::gradient::<S, A>(sums, g.c, g.k, dw);
     }
 }

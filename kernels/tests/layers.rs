@@ -3,7 +3,7 @@
 mod common;
 
 use burn::tensor::{Device, Tensor};
-use common::{Random, at, difference, tensor, values};
+use common::{Random, at, difference, levels, runs, tensor, values};
 use kernels::{Conv, Level, conv_affine, conv_bn, max_pool, mean_pool, stock};
 
 /// A layer's shape: batch, height, width, channels in and out, kernel, stride, padding, views.
@@ -165,14 +165,14 @@ fn portable_agrees_with_burn() {
 
 #[test]
 fn avx2_agrees_with_burn() {
-    if Level::Avx2.available() {
+    if runs(Level::Avx2) {
         all_cases(Level::Avx2);
     }
 }
 
 #[test]
 fn avx512_agrees_with_burn() {
-    if Level::Avx512.available() {
+    if runs(Level::Avx512) {
         all_cases(Level::Avx512);
     }
 }
@@ -181,7 +181,7 @@ fn avx512_agrees_with_burn() {
 #[test]
 fn plain_device_agrees_with_burn() {
     let device = Device::flex();
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(3);
         for (b, h, w, c, k, kernel, stride, padding, views) in [CASES[2], CASES[3], CASES[11], CASES[19], CASES[26]] {
@@ -206,7 +206,7 @@ fn plain_device_agrees_with_burn() {
 #[test]
 fn variance_survives_a_large_mean() {
     let device = Device::flex();
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(5);
         for kernel in [1, 3] {
@@ -280,7 +280,7 @@ fn gradients_are_finite_differences() {
 #[test]
 fn pools_agree_with_burn() {
     let device = Device::flex().autodiff();
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(17);
         for (b, h, w, c, size, stride, padding) in

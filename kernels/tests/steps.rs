@@ -3,12 +3,12 @@
 mod common;
 
 use burn::tensor::{Device, Tensor};
-use common::{Random, at, difference, tensor, values};
-use kernels::{Conv, Level, Sgd, bank_softmax, conv_bn, mean_pool, sgd, stock};
+use common::{Random, at, difference, levels, tensor, values};
+use kernels::{Conv, Precision, Sgd, bank_softmax, cast, conv_bn, mean_pool, sgd, stock};
 
 #[test]
 fn sgd_agrees_with_burn() {
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(1);
         for device in [Device::flex(), Device::flex().autodiff()] {
@@ -52,7 +52,7 @@ fn softmax_by_hand(v: &[f32], bank: &[f32], d: usize, tau: f32) -> (Vec<f64>, Ve
 
 #[test]
 fn bank_softmax_is_its_definition() {
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(2);
         for (b, n, d, tau) in
@@ -108,6 +108,7 @@ impl Net {
     }
 
     fn forward(&self, x: Tensor<4>, fast: bool) -> Tensor<2> {
+        // the layers follow the precision of `x`
         let layer = |i: usize, x: Tensor<4>, r: Option<Tensor<4>>| {
             let (w, g, b, stride) = self.0[i].clone();
             let kernel = w.dims()[2];
@@ -131,7 +132,7 @@ impl Net {
 #[test]
 fn a_network_trains_as_with_burn() {
     let device = Device::flex().autodiff();
-    for level in Level::all() {
+    for level in levels() {
         let _held = at(level);
         let mut random = Random(4);
         let x = tensor(&random.normals(8 * 32 * 32 * 3), [8, 32, 32, 3], &device);
@@ -166,7 +167,7 @@ fn a_network_trains_as_with_burn() {
 #[test]
 fn threads_do_not_change_a_bit() {
     let device = Device::flex().autodiff();
-    for level in Level::all() {
+    for (level, precision) in levels().into_iter().flat_map(|l| [(l, Precision::F32), (l, Precision::Bf16)]) {
         let _held = at(level);
         let mut results: Vec<Vec<u32>> = Vec::new();
         for threads in [1, 2, 3, 7] {
@@ -175,7 +176,7 @@ fn threads_do_not_change_a_bit() {
                 let mut random = Random(6);
                 let x = tensor(&random.normals(6 * 19 * 17 * 3), [6, 19, 17, 3], &device).require_grad();
                 let net = Net::new(8, &device);
-                let loss = net.forward(x.clone(), true).powf_scalar(2.0).mean();
+                let loss = net.forward(cast(x.clone(), precision), true).powf_scalar(2.0).mean();
                 let grads = loss.backward();
                 let mut all = values(&x.grad(&grads).expect("dx"));
                 for (w, g, b, _) in &net.0 {
@@ -188,7 +189,8 @@ fn threads_do_not_change_a_bit() {
                 let x = tensor(&x, [10, 8, 8, 128], &device).require_grad();
                 let w = tensor(&w, [128, 128, 3, 3], &device).require_grad();
                 let conv = Conv { stride: 1, padding: 1, relu: true };
-                let y = conv_bn(x.clone(), w.clone(), one(1.0), one(0.1), None, 2, conv).output;
+                let y = conv_bn(cast(x.clone(), precision), w.clone(), one(1.0), one(0.1), None, 2, conv).output;
+                let y = cast(y, Precision::F32);
                 let grads = (y.clone() * y).sum().backward();
                 all.extend(values(&x.grad(&grads).expect("dx")));
                 all.extend(values(&w.grad(&grads).expect("dw")));
@@ -198,7 +200,7 @@ fn threads_do_not_change_a_bit() {
             }));
         }
         for other in &results[1..] {
-            assert!(*other == results[0], "{level:?}: bits differ between thread counts");
+            assert!(*other == results[0], "{level:?}, {precision:?}: bits differ between thread counts");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The gradients of a direct convolution by its weights and by its input.
 
-use super::{Cut, Geometry, TASKS, Unit, column_groups, pack, products};
+use super::{Cut, Geometry, Pack, TASKS, Unit, column_groups, products};
 use crate::gemm::{Left, Rows, outer};
 use crate::memory::{Ptr, Scratch, parallel};
 use crate::norm::Gradient;
+use crate::number::Number;
 use crate::simd::{MAX_ROWS, Simd, padded};
 use std::ops::Range;
 
@@ -12,8 +13,9 @@ const PARTIAL: usize = 1 << 22;
 
 /// `dw` as `[k][c][kh][kw]`: outer products of windows and output gradients, in a fixed number of partial sums.
 ///
-/// Safety: all tensors have the sizes of the geometry.
-pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw: Ptr) {
+/// # Safety
+/// All tensors have the sizes of the geometry.
+pub unsafe fn weight_gradient<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], d: &Gradient<E>, dw: Ptr) {
     let (kp, cut) = (padded::<S>(g.k), g.cut());
     let (size, units) = (g.window() * kp, g.views * cut.units_per_view());
     let groups = (PARTIAL / size).clamp(1, TASKS).min(units);
@@ -23,7 +25,7 @@ pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw
     let rows = g.kh / split;
     let columns = column_groups::<S>(g.k, groups * split);
     let partial = Scratch::new(groups * size);
-    let (xp, pp) = (Ptr(x.as_ptr() as *mut f32), partial.ptr());
+    let (xp, pp) = (Ptr::to(x), partial.ptr());
     // SAFETY: a task writes its own columns of its own kernel rows of its own group's partial sum.
     parallel(groups * split * columns.len(), |task| unsafe {
         let (task, columns) = (task / columns.len(), columns[task % columns.len()].clone());
@@ -34,22 +36,32 @@ pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw
         for u in first_unit..last {
             let unit = cut.unit(u);
             let (first, n) = g.pixels_of(&unit);
-            let (strip, dz) = (Scratch::new(g.strip_len(&unit)), Scratch::new(n * ld));
-            let (windows, stride) = g.windows(&unit, xp.at(0), strip.ptr().0);
+            let (strip, dz) = (Scratch::of::<E>(g.strip_len(&unit, E::GROUP)), Scratch::of::<E>(n * ld));
+            let (windows, stride) = g.windows::<S, E>(&unit, xp.at(0), strip.start().0);
+            let line = g.kw * g.c;
+            let space = Scratch::of::<E>(E::grouped_len(n, line) + E::grouped_len(n, ld));
+            let space = space.start::<E>();
             let view = unit.image / (g.b / g.views);
-            d.write::<S>(view, first, n, (g.k, columns.clone()), dz.ptr().0, ld);
+            d.write::<S>(view, first, n, (g.k, columns.clone()), dz.start().0, ld);
+            let right = Rows::Strided(dz.start::<E>().0 as *const E, ld);
+            let Rows::Strided(right, ldb) = E::grouped(n, ld, right, space.at(E::grouped_len(n, line))) else {
+                unreachable!("rows at a stride stay so")
+            };
             for i in 0..rows {
-                let left = Rows::Indirect(&windows, (row + i) * stride);
-                let out = to.add(i * g.kw * g.c * kp);
-                let right = (dz.ptr().0 as *const f32, ld);
-                outer::<S>(n, g.kw * g.c, columns.len(), left, right, (out, kp), u > first_unit);
+                let left = E::grouped(n, line, Rows::Indirect(&windows, (row + i) * stride), space.0);
+                let (groups, out) = (n.div_ceil(E::GROUP), to.add(i * line * kp));
+                outer::<S, E>(groups, line, columns.len(), left, (right, ldb), (out, kp), u > first_unit);
             }
         }
     });
-    // SAFETY: a task writes the weights of its own output channels.
     let taps = g.kh * g.kw;
+    let partial = Partial { sums: pp, groups, size, kp };
+    // SAFETY: a task writes the weights of its own output channels.
     parallel(g.k.div_ceil(S::LANES), |block| unsafe {
         let at = block * S::LANES;
+        if taps == 1 {
+            return partial.matrix::<S>(at, S::LANES.min(g.k - at), g.c, dw.at(at * g.c));
+        }
         let mut sum = vec![0.0; S::LANES];
         for t in 0..taps {
             for c in 0..g.c {
@@ -68,6 +80,43 @@ pub unsafe fn weight_gradient<S: Simd>(g: &Geometry, x: &[f32], d: &Gradient, dw
     });
 }
 
+/// The partial sums of a weight gradient: `groups` of them, `size` values each, rows `kp` apart.
+#[derive(Clone, Copy)]
+struct Partial {
+    sums: Ptr,
+    groups: usize,
+    size: usize,
+    kp: usize,
+}
+
+impl Partial {
+    /// The sum of all groups for a kernel of one tap, `lanes` output channels from `at` on: 16 input channels at a time.
+    ///
+    /// # Safety
+    /// The sums have `c` rows, and `dw` room for `lanes` rows of `c` values.
+    unsafe fn matrix<S: Simd>(&self, at: usize, lanes: usize, c: usize, dw: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            S::run(
+                #[inline(always)]
+                || {
+                    for row in (0..c).step_by(16) {
+                        let n = 16.min(c - row);
+                        let mut sums = [S::zero(); 16];
+                        for group in 0..self.groups {
+                            for i in 0..n {
+                                let from = self.sums.at(group * self.size + (row + i) * self.kp + at);
+                                sums[i] = S::add(sums[i], S::load(from));
+                            }
+                        }
+                        S::store_columns(dw.add(row), c, lanes, n, sums);
+                    }
+                },
+            )
+        }
+    }
+}
+
 /// The taps that pixels of one residue use, along one axis: `residue + stride m`, the last first, so that the pixels of
 /// the output's gradient that they meet come in memory order.
 fn taps(residue: usize, stride: usize, kernel: usize) -> Vec<usize> {
@@ -76,18 +125,21 @@ fn taps(residue: usize, stride: usize, kernel: usize) -> Vec<usize> {
 
 /// `dx` of the convolution.
 ///
-/// Safety: all tensors have the sizes of the geometry.
-pub unsafe fn input_gradient<S: Simd>(g: &Geometry, w: &[f32], d: &Gradient, dx: Ptr) {
+/// # Safety
+/// All tensors have the sizes of the geometry.
+pub unsafe fn input_gradient<S: Simd, E: Number<S>>(g: &Geometry, w: &[f32], d: &Gradient<E>, dx: Ptr<E>) {
     let s = g.stride;
     // one packed filter per residue (y, x); empty where no tap reaches
     let packed: Vec<Option<Scratch>> = (0..s * s)
         .map(|class| {
             let (ty, tx) = (taps(class / s, s, g.kh), taps(class % s, s, g.kw));
             let taps: Vec<usize> = ty.iter().flat_map(|i| tx.iter().map(move |j| i * g.kw + j)).collect();
-            (!taps.is_empty()).then(|| pack::<S>(w, &taps, g.kh * g.kw, g.k, g.c, true))
+            let (segment, of) = (tx.len(), g.kh * g.kw);
+            let pack = Pack { w, taps: &taps, segment, of, rows: g.k, n: g.c, transposed: true };
+            (!taps.is_empty()).then(|| pack.packed::<S, E>())
         })
         .collect();
-    let job = InputGradient { g, d, dx, packed: packed.iter().map(|p| p.as_ref().map(|p| p.ptr())).collect() };
+    let job = InputGradient { g, d, dx, packed: packed.iter().map(|p| p.as_ref().map(|p| p.start())).collect() };
     // a unit is at least as high as the kernel is wide, so that it does not mostly evaluate its neighbours' gradients
     let pixels = g.pixels().max(g.w * 4 * s);
     let cut = Cut::new(g.h, g.w, g.b / g.views, pixels);
@@ -99,18 +151,22 @@ pub unsafe fn input_gradient<S: Simd>(g: &Geometry, w: &[f32], d: &Gradient, dx:
     });
 }
 
-struct InputGradient<'a> {
+struct InputGradient<'a, E> {
     g: &'a Geometry,
-    d: &'a Gradient<'a>,
-    dx: Ptr,
-    packed: Vec<Option<Ptr>>,
+    d: &'a Gradient<'a, E>,
+    dx: Ptr<E>,
+    packed: Vec<Option<Ptr<E>>>,
 }
 
-impl InputGradient<'_> {
+impl<E> InputGradient<'_, E> {
     /// Some channels of the rows of one unit of `dx`.
     ///
-    /// Safety: no other thread writes them.
-    unsafe fn unit<S: Simd>(&self, u: &Unit, channels: Range<usize>) {
+    /// # Safety
+    /// No other thread writes them.
+    unsafe fn unit<S: Simd>(&self, u: &Unit, channels: Range<usize>)
+    where
+        E: Number<S>,
+    {
         let (g, s, k) = (self.g, self.g.stride, self.g.k);
         // pixel y meets output rows (y + padding) / stride - m; the strip holds all of them, zeros outside the map
         let reach = |kernel: usize| kernel.div_ceil(s) - 1;
@@ -118,8 +174,11 @@ impl InputGradient<'_> {
         let (low, high) = ((u.top + g.padding) / s, (u.bottom - 1 + g.padding) / s);
         let (left, right) = (g.padding / s, (g.w - 1 + g.padding) / s);
         let (rows, columns) = (high - low + 1 + above, right - left + 1 + before);
-        let strip = Scratch::new(u.images * rows * columns * k);
-        let strip = strip.ptr();
+        let len = u.images * rows * columns * k;
+        let strip = Scratch::of::<E>(len + E::GROUP - 1);
+        let strip = strip.start::<E>();
+        // SAFETY: what is behind the last window of a group is within the strip.
+        unsafe { std::ptr::write_bytes(strip.at(len), 0, E::GROUP - 1) };
         for i in 0..u.images {
             for r in 0..rows {
                 // SAFETY: the strip has `images * rows` rows of `columns` pixels.
@@ -141,7 +200,7 @@ impl InputGradient<'_> {
                         let column = (x + g.padding) / s - left + before + 1;
                         // classes without taps do not read, so their address does not matter
                         let at = ((i * rows + row.wrapping_sub(ny)) * columns).wrapping_add(column.wrapping_sub(nx));
-                        from.push(strip.0.wrapping_add(at.wrapping_mul(k)) as *const f32);
+                        from.push(strip.0.wrapping_add(at.wrapping_mul(k)) as *const E);
                         to.push(self.dx.0.wrapping_add((((u.image + i) * g.h + y) * g.w + x) * g.c));
                     }
                 }
@@ -152,7 +211,7 @@ impl InputGradient<'_> {
                 match self.packed[class] {
                     Some(b) => {
                         let shape = Left { row: [strip.0; MAX_ROWS], segments: ny, stride: columns * k, len: nx * k };
-                        products::<S>(&from, shape, b.0, g.c, channels.clone(), |i| to[i]);
+                        products::<S, E>(&from, shape, b.0, g.c, channels.clone(), |i| to[i]);
                     }
                     None => to.iter().for_each(|p| std::ptr::write_bytes(p.add(channels.start), 0, channels.len())),
                 }
@@ -162,14 +221,19 @@ impl InputGradient<'_> {
 
     /// One row of the strip: the output's gradient in row `row - above`, zeros outside the map.
     ///
-    /// Safety: `to` has `columns` pixels.
-    unsafe fn fill<S: Simd>(&self, image: usize, row: usize, above: usize, to: *mut f32, columns: usize) {
+    /// # Safety
+    /// `to` has `columns` pixels.
+    unsafe fn fill<S: Simd>(&self, image: usize, row: usize, above: usize, to: *mut E, columns: usize)
+    where
+        E: Number<S>,
+    {
         let (g, k) = (self.g, self.g.k);
         let before = g.kw.div_ceil(g.stride) - 1;
         let first = g.padding / g.stride; // the strip's first column is output column `first - before`
         let (y, begin) = (row.wrapping_sub(above), before.saturating_sub(first).min(columns));
         let skipped = first.saturating_sub(before);
         let n = if y < g.oh() { g.ow().saturating_sub(skipped).min(columns - begin) } else { 0 };
+        // SAFETY: the caller's promise.
         unsafe {
             std::ptr::write_bytes(to, 0, begin * k);
             if n > 0 {

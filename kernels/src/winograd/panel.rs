@@ -3,95 +3,105 @@
 //! A unit takes one panel of output channels through everything: transforms its part of the filter, multiplies it in
 //! all planes, and transforms back. The transformed filter is never in memory as a whole, and neither is its gradient.
 
+use super::backward::Backward;
 use super::filter::{Filter, Gradients};
 use super::tile::{self, Columns};
 use super::transform::Algorithm;
-use super::{Backward, Finish, Geometry, PLANES, filter_planes, plane};
+use super::{Finish, Geometry, PLANES, filter_planes, plane};
 use crate::gemm::{Rows, outer, panel_width, product, width_at};
 use crate::memory::{LINE, Ptr, Scratch, parallel};
+use crate::number::Number;
 use crate::simd::{Simd, padded};
 
 /// Input and output channels of a unit of the filter's gradient.
 const GRADIENT_BLOCK: (usize, usize) = (128, 64);
 
 /// Distance of the planes of a panel over `rows` rows or tiles.
-fn panel_plane<S: Simd>(rows: usize) -> usize {
-    rows * panel_width::<S>() + LINE
+fn panel_plane<S: Simd, E: Number<S>>(rows: usize) -> usize {
+    rows.next_multiple_of(E::GROUP) * panel_width::<S>() + LINE * E::GROUP
 }
 
 /// The products of one panel in every plane: `out = a U` with the filter's panel transformed on the way.
 ///
-/// Safety: `a` has planes of `tiles` rows of padded depth, `as_` apart; `out` has planes of [`panel_plane`] of `tiles`.
-unsafe fn products<S: Simd, A: Algorithm<T>, const T: usize>(
+/// # Safety
+/// `a` has planes of `tiles` rows of padded depth, `as_` apart; `out` has planes of [`panel_plane`] of `tiles`.
+unsafe fn products<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     filter: &Filter,
     panel: usize,
     tiles: usize,
-    a: Ptr,
+    a: Ptr<E>,
     as_: usize,
     out: *mut f32,
 ) {
-    let (us, ms) = (panel_plane::<S>(filter.rows), panel_plane::<S>(tiles));
+    let (us, ms) = (panel_plane::<S, E>(filter.rows), panel_plane::<S, f32>(tiles));
     let (width, lda) = (width_at::<S>(filter.n, panel), padded::<S>(filter.rows));
-    let u = Scratch::new(PLANES * us);
-    let u = u.ptr();
+    let u = Scratch::of::<E>(PLANES * us);
+    let u = u.start::<E>();
     // SAFETY: the scratch holds the panel of every plane; the rest is the caller's promise.
     unsafe {
-        filter.panel::<S, A>(panel, u.0, us);
+        filter.panel::<S, A, E>(panel, u.0, us);
         for (i, of) in filter_planes::<A, T>().into_iter().enumerate() {
-            product::<S>(tiles, filter.rows, (a.at(i * as_), lda), u.at(of * us), width, (out.add(i * ms), width));
+            product::<S, E>(tiles, filter.rows, (a.at(i * as_), lda), u.at(of * us), width, (out.add(i * ms), width));
         }
     }
 }
 
 /// See [`super::forward`].
 ///
-/// Safety: as there.
-pub unsafe fn forward<S: Simd, A: Algorithm<T>, const T: usize>(
+/// # Safety
+/// As there.
+pub unsafe fn forward<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
-    x: Ptr,
+    x: Ptr<E>,
     w: &[f32],
-    y: Ptr,
-    finish: Finish,
+    y: Ptr<E>,
+    finish: Finish<E>,
 ) {
     let tiles = g.b * g.per_image();
-    let (vs, ms) = (plane::<S>(tiles, g.c), panel_plane::<S>(tiles));
-    let v = Scratch::new(T * T * vs);
-    let v = v.ptr();
+    let (vs, ms) = (plane::<S, E>(tiles, g.c), panel_plane::<S, f32>(tiles));
+    let v = Scratch::of::<E>(T * T * vs);
+    let v = v.start::<E>();
     let filter = Filter { w, rows: g.c, n: g.k, transposed: false };
     let units = g.views * g.units_per_view();
     // SAFETY: units are disjoint runs of tiles.
     parallel(units, |i| unsafe {
         let (from, n) = g.unit(i);
-        tile::input::<S, A, T>(g, x.at(0), from, n, v.at(from * padded::<S>(g.c)), vs);
+        tile::input::<S, A, E, T>(g, x.at(0), from, n, v.at(from * padded::<S>(g.c)), vs);
     });
     // SAFETY: panels are disjoint channels of the output and of the statistics.
     parallel(g.k.div_ceil(panel_width::<S>()), |p| unsafe {
         let panel = p * panel_width::<S>();
         let width = width_at::<S>(g.k, panel);
         let m = Scratch::new(T * T * ms);
-        products::<S, A, T>(&filter, panel, tiles, v, vs, m.ptr().0);
+        products::<S, A, E, T>(&filter, panel, tiles, v, vs, m.ptr().0);
         let columns = Columns { from: panel, to: (panel + width).min(g.k), stride: width };
         for i in 0..units {
             let (from, n) = g.unit(i);
             let epilogue = finish.unit(i, padded::<S>(g.k));
-            tile::output::<S, A, T>(g, m.ptr().at(from * width), ms, columns, from, n, y.at(0), epilogue);
+            tile::output::<S, A, E, T>(g, m.ptr().at(from * width), ms, columns, from, n, y.at(0), epilogue);
         }
     });
 }
 
-impl Backward<'_> {
+impl<E> Backward<'_, E> {
     /// See [`super::backward`].
-    pub(super) fn by_panel<S: Simd, A: Algorithm<T>, const T: usize>(&self, w: &[f32], dw: Ptr) {
+    ///
+    /// # Safety
+    /// As for [`Backward::by_plane`]; `w` is the filter.
+    pub(super) unsafe fn by_panel<S: Simd, A: Algorithm<T>, const T: usize>(&self, w: &[f32], dw: Ptr)
+    where
+        E: Number<S>,
+    {
         let g = self.g;
         let tiles = g.b * g.per_image();
-        let (vs, ms) = (plane::<S>(tiles, g.c), plane::<S>(tiles, g.k));
-        let (v, m) = (Scratch::new(T * T * vs), Scratch::new(T * T * ms));
-        let (v, m) = (v.ptr(), m.ptr());
+        let (vs, ms) = (plane::<S, E>(tiles, g.c), plane::<S, E>(tiles, g.k));
+        let (v, m) = (Scratch::of::<E>(T * T * vs), Scratch::of::<E>(T * T * ms));
+        let (v, m) = (v.start::<E>(), m.start::<E>());
         // SAFETY: units are disjoint runs of tiles.
         parallel(g.b * g.parts(), |i| unsafe {
             let (from, n) = g.part(i);
-            tile::input::<S, A, T>(g, self.x.at(0), from, n, v.at(from * self.cp), vs);
-            tile::gradient::<S, A, T>(g, self.d, from, n, m.at(from * self.kp), ms);
+            tile::input::<S, A, E, T>(g, self.x.at(0), from, n, v.at(from * self.cp), vs);
+            tile::gradient::<S, A, E, T>(g, self.d, from, n, m.at(from * self.kp), ms);
         });
         let (rows, columns) = GRADIENT_BLOCK;
         let across = g.k.div_ceil(columns);
@@ -102,11 +112,15 @@ impl Backward<'_> {
             let ld = padded::<S>(k);
             let stride = n * ld + LINE;
             let du = Scratch::new(PLANES * stride);
+            let groups = Scratch::of::<E>(E::grouped_len(tiles, n) + E::grouped_len(tiles, ld));
+            let groups = groups.start::<E>();
             for p in 0..T * T {
-                let left = Rows::Strided(v.at(p * vs + row), self.cp);
-                let right = (m.at(p * ms + column) as *const f32, self.kp);
+                let left = E::grouped(tiles, n, Rows::Strided(v.at(p * vs + row), self.cp), groups.0);
+                let right = Rows::Strided(m.at(p * ms + column) as *const E, self.kp);
+                let right = E::grouped(tiles, ld, right, groups.at(E::grouped_len(tiles, n)));
+                let Rows::Strided(right, ldb) = right else { unreachable!("rows at a stride stay so") };
                 let to = (du.ptr().at(self.planes[p] * stride), ld);
-                outer::<S>(tiles, n, k, left, right, to, !self.first(p));
+                outer::<S, E>(tiles.div_ceil(E::GROUP), n, k, left, (right, ldb), to, !self.first(p));
             }
             let from = Gradients { du: du.ptr(), n: 1, size: 0, stride, ld };
             for at in (column..column + k).step_by(S::LANES) {
@@ -118,11 +132,11 @@ impl Backward<'_> {
         // SAFETY: panels are disjoint channels of dx.
         parallel(g.c.div_ceil(panel_width::<S>()), |p| unsafe {
             let panel = p * panel_width::<S>();
-            let (width, dvs) = (width_at::<S>(g.c, panel), panel_plane::<S>(tiles));
+            let (width, dvs) = (width_at::<S>(g.c, panel), panel_plane::<S, f32>(tiles));
             let dv = Scratch::new(T * T * dvs);
-            products::<S, A, T>(&filter, panel, tiles, m, ms, dv.ptr().0);
+            products::<S, A, E, T>(&filter, panel, tiles, m, ms, dv.ptr().0);
             let columns = Columns { from: panel, to: (panel + width).min(g.c), stride: width };
-            tile::input_gradient::<S, A, T>(g, dv.ptr().0, dvs, columns, 0, tiles, dx.at(0));
+            tile::input_gradient::<S, A, E, T>(g, dv.ptr().0, dvs, columns, 0, tiles, (dx.at(0), self.add));
         });
     }
 }

@@ -6,15 +6,17 @@
 use super::Geometry;
 use super::transform::{Algorithm, M};
 use crate::norm::Gradient;
+use crate::number::Number;
 use crate::simd::Simd;
+use std::mem::MaybeUninit;
 
 /// What happens to each output value of the forward pass.
 #[derive(Clone, Copy)]
-pub enum Epilogue<'a> {
+pub enum Epilogue<'a, E> {
     /// Stored, with the statistics of this run written to the pointer; see [`crate::norm::statistics_len`].
     Statistics(*mut f32),
     /// `relu?(z scale + shift + residual)`; scale and shift are padded to whole vectors.
-    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<*const f32>, relu: bool },
+    Affine { scale: &'a [f32], shift: &'a [f32], residual: Option<*const E>, relu: bool },
 }
 
 /// Successive tiles without divisions.
@@ -73,12 +75,16 @@ macro_rules! each_vector {
 }
 
 /// Asks for the next tile's input: short runs in several rows, which the hardware does not foresee.
+///
+/// # Safety
+/// The CPU has the features of `S`; any address is allowed.
 #[inline(always)]
-unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
+unsafe fn fetch<S: Simd, E>(p: *const E, stride: usize, rows: usize, n: usize) {
     if n <= 128 {
         for i in 0..rows {
-            for o in (0..n).step_by(16) {
-                unsafe { S::prefetch(p.wrapping_add(i * stride + o)) };
+            for o in (0..n).step_by(64 / size_of::<E>()) {
+                // SAFETY: the caller's promise.
+                unsafe { S::prefetch(p.wrapping_add(i * stride + o).cast()) };
             }
         }
     }
@@ -86,15 +92,17 @@ unsafe fn fetch<S: Simd>(p: *const f32, stride: usize, rows: usize, n: usize) {
 
 /// `v = B^T x B` of tiles `from..from + n`.
 ///
-/// Safety: `x` is the whole input, `v` has `T * T` planes of at least `n` tiles.
-pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
+/// # Safety
+/// `x` is the whole input, `v` has `T * T` planes of at least `n` tiles.
+pub unsafe fn input<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
-    x: *const f32,
+    x: *const E,
     from: usize,
     n: usize,
-    v: *mut f32,
+    v: *mut E,
     plane: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -108,30 +116,34 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
                     let inside = y0 > 0 && x0 > 0 && y0 + T - 1 <= g.h && x0 + T - 1 <= g.w;
                     if inside {
                         let base = x.add(((image * g.h + y0 - 1) * g.w + x0 - 1) * c);
-                        fetch::<S>(base.wrapping_add(T * c), g.w * c, T, A::STEP * c);
+                        fetch::<S, E>(base.wrapping_add(T * c), g.w * c, T, A::STEP * c);
                         each_vector!(S, c, |at, lanes, FULL| {
                             let mut tile = [[S::zero(); T]; T];
                             for i in 0..T {
                                 for j in 0..T {
-                                    tile[i][j] = S::get::<FULL>(base.add((i * g.w + j) * c + at), lanes);
+                                    tile[i][j] = E::get::<FULL>(base.add((i * g.w + j) * c + at), lanes);
                                 }
                             }
-                            input_store::<S, A, T>(&tile, v.add(at), plane);
+                            input_store::<S, A, E, T>(&tile, v.add(at), plane);
                         });
                     } else {
                         let base = x.wrapping_add((image * g.h * g.w) * c);
                         each_vector!(S, c, |at, lanes, FULL| {
-                            let mut tile = [[S::zero(); T]; T];
+                            // every value is written once: filling with zeros first costs as much as the reading
+                            let mut tile = [[MaybeUninit::uninit(); T]; T];
                             for i in 0..T {
                                 let y = (y0 + i).wrapping_sub(1);
                                 for j in 0..T {
                                     let xx = (x0 + j).wrapping_sub(1);
-                                    if y < g.h && xx < g.w {
-                                        tile[i][j] = S::get::<FULL>(base.add((y * g.w + xx) * c + at), lanes);
-                                    }
+                                    tile[i][j].write(if y < g.h && xx < g.w {
+                                        E::get::<FULL>(base.add((y * g.w + xx) * c + at), lanes)
+                                    } else {
+                                        S::zero()
+                                    });
                                 }
                             }
-                            input_store::<S, A, T>(&tile, v.add(at), plane);
+                            let tile = &*(&raw const tile).cast::<[[S::V; T]; T]>();
+                            input_store::<S, A, E, T>(tile, v.add(at), plane);
                         });
                     }
                 }
@@ -141,8 +153,16 @@ pub unsafe fn input<S: Simd, A: Algorithm<T>, const T: usize>(
 }
 
 /// Transforms one tile and stores its vectors.
+///
+/// # Safety
+/// `v` has room for a vector in each of `T * T` planes.
 #[inline(always)]
-unsafe fn input_store<S: Simd, A: Algorithm<T>, const T: usize>(tile: &[[S::V; T]; T], v: *mut f32, plane: usize) {
+unsafe fn input_store<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
+    tile: &[[S::V; T]; T],
+    v: *mut E,
+    plane: usize,
+) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); T]; T];
         for j in 0..T {
@@ -158,7 +178,7 @@ unsafe fn input_store<S: Simd, A: Algorithm<T>, const T: usize>(tile: &[[S::V; T
         for i in 0..T {
             let row = A::input::<S>(half[i]);
             for j in 0..T {
-                S::store(v.add((i * T + j) * plane), row[j]);
+                E::put::<true>(v.add((i * T + j) * plane), row[j], S::LANES);
             }
         }
     }
@@ -182,19 +202,21 @@ impl Columns {
 
 /// The inverse transform of `m` into `y`, with the epilogue.
 ///
-/// Safety: `m` has `T * T` planes of `n` tiles, `y` is the whole output and no other thread writes these channels of
+/// # Safety
+/// `m` has `T * T` planes of `n` tiles, `y` is the whole output and no other thread writes these channels of
 /// these tiles.
 #[allow(clippy::too_many_arguments)] // the run of tiles, the planes and the channels are three different things
-pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
+pub unsafe fn output<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
     m: *const f32,
     plane: usize,
     columns: Columns,
     from: usize,
     n: usize,
-    y: *mut f32,
-    epilogue: Epilogue,
+    y: *mut E,
+    epilogue: Epilogue<E>,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -227,7 +249,7 @@ pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
                                             let d = S::sub(z[i][j], shift);
                                             s1 = S::add(s1, d);
                                             s2 = S::fma(d, d, s2);
-                                            S::put::<FULL>(y.add(base + (i * ow + j) * k + at), z[i][j], lanes);
+                                            E::put::<FULL>(y.add(base + (i * ow + j) * k + at), z[i][j], lanes);
                                         }
                                     }
                                 }
@@ -241,12 +263,12 @@ pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
                                         let o = base + (i * ow + j) * k + at;
                                         let mut v = S::fma(z[i][j], a, b);
                                         if let Some(r) = residual {
-                                            v = S::add(v, S::get::<FULL>(r.add(o), lanes));
+                                            v = S::add(v, E::get::<FULL>(r.add(o), lanes));
                                         }
                                         if relu {
                                             v = S::max(S::zero(), v);
                                         }
-                                        S::put::<FULL>(y.add(o), v, lanes);
+                                        E::put::<FULL>(y.add(o), v, lanes);
                                     }
                                 }
                             }
@@ -263,8 +285,12 @@ pub unsafe fn output<S: Simd, A: Algorithm<T>, const T: usize>(
 }
 
 /// `A^T m A` of one tile.
+///
+/// # Safety
+/// `m` holds a vector in each of `T * T` planes.
 #[inline(always)]
 unsafe fn output_tile<S: Simd, A: Algorithm<T>, const T: usize>(m: *const f32, plane: usize) -> [[S::V; M]; M] {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); T]; M];
         for j in 0..T {
@@ -287,15 +313,17 @@ unsafe fn output_tile<S: Simd, A: Algorithm<T>, const T: usize>(m: *const f32, p
 
 /// `dm = A dz A^T` of tiles `from..from + n`.
 ///
-/// Safety: `dm` has `T * T` planes of at least `n` tiles; the gradient covers the whole output.
-pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
+/// # Safety
+/// `dm` has `T * T` planes of at least `n` tiles; the gradient covers the whole output.
+pub unsafe fn gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
-    d: &Gradient,
+    d: &Gradient<E>,
     from: usize,
     n: usize,
-    dm: *mut f32,
+    dm: *mut E,
     plane: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -308,8 +336,8 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
                     let (y0, x0) = (row * M, column * M);
                     let (ni, nj) = (M.min(oh - y0), M.min(ow - x0));
                     let base = ((image * oh + y0) * ow + x0) * k;
-                    fetch::<S>(d.g.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
-                    fetch::<S>(d.z.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
+                    fetch::<S, E>(d.g.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
+                    fetch::<S, E>(d.z.as_ptr().wrapping_add(base + M * k), ow * k, M, M * k);
                     each_vector!(S, k, |at, lanes, FULL| {
                         let coefficients = d.at::<S>(image / per_view, at);
                         let mut dz = [[S::zero(); M]; M];
@@ -326,7 +354,7 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
                                 }
                             }
                         }
-                        gradient_store::<S, A, T>(&dz, dm.add(t * d.stride + at), plane);
+                        gradient_store::<S, A, E, T>(&dz, dm.add(t * d.stride + at), plane);
                     });
                 }
             },
@@ -335,8 +363,16 @@ pub unsafe fn gradient<S: Simd, A: Algorithm<T>, const T: usize>(
 }
 
 /// Transforms one tile of `dz` and stores its vectors.
+///
+/// # Safety
+/// `dm` has room for a vector in each of `T * T` planes.
 #[inline(always)]
-unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; M]; M], dm: *mut f32, plane: usize) {
+unsafe fn gradient_store<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
+    dz: &[[S::V; M]; M],
+    dm: *mut E,
+    plane: usize,
+) {
+    // SAFETY: the caller's promise.
     unsafe {
         let mut half = [[S::zero(); M]; T];
         for j in 0..M {
@@ -352,26 +388,28 @@ unsafe fn gradient_store<S: Simd, A: Algorithm<T>, const T: usize>(dz: &[[S::V; 
         for i in 0..T {
             let row = A::output_adjoint::<S>(half[i]);
             for j in 0..T {
-                S::store(dm.add((i * T + j) * plane), row[j]);
+                E::put::<true>(dm.add((i * T + j) * plane), row[j], S::LANES);
             }
         }
     }
 }
 
-/// `dx` by overlap-add of `B dv B^T`. Tiles of an image must come in raster order: a pixel is stored by its first tile
-/// and added to by the later ones.
+/// `dx` by overlap-add of `B dv B^T`, or this added to `dx` when `add`. Tiles of an image must come in raster order: a
+/// pixel is stored by its first tile and added to by the later ones.
 ///
-/// Safety: `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
+/// # Safety
+/// `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
 /// of these images.
-pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
+pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
     g: &Geometry,
     dv: *const f32,
     plane: usize,
     columns: Columns,
     from: usize,
     n: usize,
-    dx: *mut f32,
+    (dx, add): (*mut E, bool),
 ) {
+    // SAFETY: the caller's promise.
     unsafe {
         S::run(
             #[inline(always)]
@@ -401,7 +439,7 @@ pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
                         for i in i0..i1 {
                             let values = A::input_adjoint::<S>(half[i]);
                             let shared = T - A::STEP;
-                            let stored = if row > 0 && i < shared {
+                            let stored = if add || row > 0 && i < shared {
                                 T
                             } else if column > 0 {
                                 shared
@@ -411,8 +449,8 @@ pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, const T: usize>(
                             for j in j0..j1 {
                                 let o = base.add(((y0 + i - 1) * g.w + x0 + j - 1) * c + at);
                                 let v =
-                                    if j >= stored { values[j] } else { S::add(S::get::<FULL>(o, lanes), values[j]) };
-                                S::put::<FULL>(o, v, lanes);
+                                    if j >= stored { values[j] } else { S::add(E::get::<FULL>(o, lanes), values[j]) };
+                                E::put::<FULL>(o, v, lanes);
                             }
                         }
                     });

@@ -9,6 +9,10 @@ pub const M: usize = 4;
 pub const U: usize = 6;
 
 /// How three taps are transformed.
+///
+/// # Safety
+/// For every function: the CPU has the features of `S`.
+#[expect(clippy::missing_safety_doc, reason = "one promise for all functions, in the trait's own text")]
 pub trait Taps: 'static {
     /// `G w`.
     unsafe fn filter<S: Simd>(w: [S::V; 3]) -> [S::V; U];
@@ -17,6 +21,10 @@ pub trait Taps: 'static {
 }
 
 /// An algorithm with tiles of `T` inputs and [`M`] outputs along a side.
+///
+/// # Safety
+/// For every function: the CPU has the features of `S`.
+#[expect(clippy::missing_safety_doc, reason = "one promise for all functions, in the trait's own text")]
 pub trait Algorithm<const T: usize>: Taps {
     /// Input pixels from one tile to the next.
     const STEP: usize;
@@ -38,6 +46,7 @@ pub struct Dense;
 impl Taps for Dense {
     #[inline(always)]
     unsafe fn filter<S: Simd>(w: [S::V; 3]) -> [S::V; U] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (e, e4) = (S::add(w[0], w[2]), S::fma(S::splat(4.0), w[2], w[0]));
             let (sixth, odd) = (S::splat(-1.0 / 6.0), S::mul(S::splat(1.0 / 12.0), w[1]));
@@ -55,6 +64,7 @@ impl Taps for Dense {
 
     #[inline(always)]
     unsafe fn filter_adjoint<S: Simd>(u: [S::V; U]) -> [S::V; 3] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (s1, d1, s2, d2) = (S::add(u[1], u[2]), S::sub(u[2], u[1]), S::add(u[3], u[4]), S::sub(u[3], u[4]));
             let m = S::mul(S::splat(-1.0 / 6.0), s1);
@@ -73,6 +83,7 @@ impl Algorithm<6> for Dense {
 
     #[inline(always)]
     unsafe fn input<S: Simd>(d: [S::V; 6]) -> [S::V; 6] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (two, four, five) = (S::splat(2.0), S::splat(4.0), S::splat(5.0));
             let (t1, t2) = (S::fnma(four, d[2], d[4]), S::fnma(four, d[1], d[3]));
@@ -90,6 +101,7 @@ impl Algorithm<6> for Dense {
 
     #[inline(always)]
     unsafe fn input_adjoint<S: Simd>(y: [S::V; 6]) -> [S::V; 6] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (two, four, five) = (S::splat(2.0), S::splat(4.0), S::splat(5.0));
             let (s1, d1) = (S::add(y[1], y[2]), S::sub(y[2], y[1]));
@@ -108,6 +120,7 @@ impl Algorithm<6> for Dense {
 
     #[inline(always)]
     unsafe fn output<S: Simd>(m: [S::V; 6]) -> [S::V; M] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (s1, d1, s2, d2) = (S::add(m[1], m[2]), S::sub(m[1], m[2]), S::add(m[3], m[4]), S::sub(m[3], m[4]));
             [
@@ -121,6 +134,7 @@ impl Algorithm<6> for Dense {
 
     #[inline(always)]
     unsafe fn output_adjoint<S: Simd>(y: [S::V; M]) -> [S::V; 6] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (e, o) = (S::add(y[0], y[2]), S::add(y[1], y[3]));
             let e2 = S::fma(S::splat(4.0), y[2], y[0]);
@@ -139,6 +153,7 @@ pub struct Strided;
 impl Taps for Strided {
     #[inline(always)]
     unsafe fn filter<S: Simd>(w: [S::V; 3]) -> [S::V; U] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (a, b) = (w[0], w[2]);
             let sixth = S::splat(1.0 / 6.0);
@@ -155,6 +170,7 @@ impl Taps for Strided {
 
     #[inline(always)]
     unsafe fn filter_adjoint<S: Simd>(u: [S::V; U]) -> [S::V; 3] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (half, sixth) = (S::splat(0.5), S::splat(1.0 / 6.0));
             let a = S::fma(half, S::sub(u[0], u[1]), S::mul(sixth, S::sub(u[3], u[2])));
@@ -170,6 +186,7 @@ impl Algorithm<9> for Strided {
 
     #[inline(always)]
     unsafe fn input<S: Simd>(d: [S::V; 9]) -> [S::V; 9] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (two, three) = (S::splat(2.0), S::splat(3.0));
             let [o0, o1, o2, o3, o4] = [d[0], d[2], d[4], d[6], d[8]];
@@ -190,6 +207,7 @@ impl Algorithm<9> for Strided {
 
     #[inline(always)]
     unsafe fn input_adjoint<S: Simd>(y: [S::V; 9]) -> [S::V; 9] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (two, three) = (S::splat(2.0), S::splat(3.0));
             let o0 = S::mul(two, y[0]);
@@ -204,6 +222,7 @@ impl Algorithm<9> for Strided {
 
     #[inline(always)]
     unsafe fn output<S: Simd>(m: [S::V; 9]) -> [S::V; M] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (s, d) = (S::add(m[1], m[2]), S::sub(m[1], m[2]));
             [
@@ -217,6 +236,7 @@ impl Algorithm<9> for Strided {
 
     #[inline(always)]
     unsafe fn output_adjoint<S: Simd>(y: [S::V; M]) -> [S::V; 9] {
+        // SAFETY: arithmetic only; the caller vouches for the CPU's features.
         unsafe {
             let (e, o) = (S::add(y[0], y[2]), S::add(y[1], y[3]));
             let high = S::fma(S::splat(4.0), y[2], S::fma(S::splat(8.0), y[3], S::fma(S::splat(2.0), y[1], y[0])));

@@ -3,6 +3,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use kernels::{Level, force_level};
+use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
 
 /// A small generator of repeatable numbers.
@@ -49,6 +50,20 @@ pub fn difference(a: &[f32], b: &[f32]) -> f32 {
     let most = b.iter().fold(0.0f32, |m, v| m.max(v.abs()));
     let off = a.iter().zip(b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
     if most == 0.0 { off } else { off / most }
+}
+
+/// The levels this CPU can run; says on stderr which are skipped.
+pub fn levels() -> Vec<Level> {
+    Level::EVERY.into_iter().filter(|level| runs(*level)).collect()
+}
+
+/// Whether this CPU can run the level; says so on stderr when it cannot, past the test harness, which hides what a
+/// passing test prints.
+pub fn runs(level: Level) -> bool {
+    if !level.available() {
+        let _ = writeln!(std::io::stderr(), "skipped: {level:?}, this CPU cannot run it");
+    }
+    level.available()
 }
 
 static LEVEL: Mutex<()> = Mutex::new(());
