@@ -123,7 +123,7 @@ fn only_a_free_place_is_taken() {
         assert!(refusal(Path::new(nameless)).message.contains("no name"), "{nameless}");
     }
     fs::create_dir(dir.path().join("out.pcp-unfinished")).unwrap();
-    assert!(refusal(&out).message.contains("out.pcp-unfinished is in the way"));
+    assert!(refusal(&out).message.contains("out.pcp-unfinished exists"));
     fs::remove_dir(dir.path().join("out.pcp-unfinished")).unwrap();
     fs::create_dir(&out).unwrap();
     assert!(in100(&source, &out, &Cancel::default()).is_ok(), "an empty folder is free");
