@@ -9,7 +9,7 @@
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage, Rgba, RgbaImage};
-use pcp::config::{Config, Layer, PRESETS};
+use pcp::config::{Config, PRESETS, SettingsLayer};
 use pcp::data::voc::Annotation;
 use pcp::data::{Load, Source, cifar, decode, fetch, idx, load};
 use pcp::method::{self, Plan};
@@ -283,11 +283,11 @@ fn config_toml() {
     seeds.push(Config::default().to_table().to_string().into_bytes());
     campaign("config", &seeds, 64 << 20, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        Layer::parse("fuzz".into(), &text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
+        SettingsLayer::parse("fuzz".into(), &text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
     });
     campaign("assignment", &[b"purify.gamma=0.3".to_vec(), b"data.mean=[0.1,0.2,0.3]".to_vec()], 64 << 20, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        Layer::assignment(&text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
+        SettingsLayer::assignment(&text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
     });
 }
 

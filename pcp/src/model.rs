@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// # use pcp::{config, data, model::{Model, untrained_card}};
 /// # let folder = tempfile::tempdir()?;
 /// # let file = folder.path().join("model.safetensors");
-/// # let network = config::Network { width: 4, ..config::Config::default().network };
+/// # let network = config::NetworkSettings { width: 4, ..config::Config::default().network };
 /// # Model::untrained(untrained_card(network), 0)?.write_safetensors(&file)?;
 /// # let photo = folder.path().join("photo.png");
 /// # image::RgbImage::new(40, 30).save(&photo).unwrap();

@@ -40,7 +40,7 @@ struct Dot {
 }
 
 /// Where everything lies.
-struct Layout {
+struct ScatterLayout {
     width: f64,
     dots: Vec<Dot>,
     radius: f64,
@@ -88,7 +88,7 @@ impl Scatter<'_> {
         canvas.png().map_err(|e| Error::file(format!("the picture: {e}"), "please report this"))
     }
 
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> ScatterLayout {
         let (groups, names) = self.groups.unwrap_or((&[], &[]));
         // One scale for both axes: distances are what the picture shows.
         let bounds = |c: usize| {
@@ -124,7 +124,7 @@ impl Scatter<'_> {
             (Dot { x, y, colour: colour(i) }, text)
         };
         let columns = texts.len().div_ceil(lines);
-        Layout {
+        ScatterLayout {
             width: (legend_x + columns as f64 * column).ceil(),
             dots,
             radius: (110.0 / (self.points.len().max(1) as f64).sqrt()).clamp(1.5, 5.0),

@@ -255,12 +255,12 @@ impl RunFolder {
     /// The settings and what made them.
     pub fn read_config(&self) -> Result<(Resolved, About)> {
         #[derive(Deserialize)]
-        struct Head {
+        struct ConfigFile {
             about: About,
         }
         let path = self.file("config.toml");
         let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
-        let head: Head = toml::from_str(&text).map_err(|e| {
+        let head: ConfigFile = toml::from_str(&text).map_err(|e| {
             Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
         })?;
         Ok((Resolved::read(&path)?, head.about))

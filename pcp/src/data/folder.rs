@@ -89,7 +89,7 @@ impl Listing {
 
 /// An image file in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ImageFile {
     /// Its path below the folder, for people: bytes that are not UTF-8 are replaced.
     pub name: String,
     /// Its class, when the folders are classes.
@@ -100,11 +100,11 @@ pub struct Found {
 
 /// Every image below the folder `path`, of all splits, in the byte order of their names; or the one image that `path` is.
 /// Nothing is opened.
-pub fn list(path: &Path) -> Result<Vec<Found>> {
+pub fn list(path: &Path) -> Result<Vec<ImageFile>> {
     if !path.is_dir() {
         path.metadata().map_err(|e| Error::io("read", path, &e))?;
         let name = path.file_name().map_or_else(|| "image".into(), |name| name.to_string_lossy().into_owned());
-        return Ok(vec![Found { name, label: None, path: path.to_path_buf() }]);
+        return Ok(vec![ImageFile { name, label: None, path: path.to_path_buf() }]);
     }
     let mut listing = Listing::default();
     listing.walk(path, b"", &mut Vec::new())?;
@@ -120,7 +120,9 @@ pub fn list(path: &Path) -> Result<Vec<Found>> {
     let classes: Option<Vec<String>> = listing.images.keys().map(|key| class(key)).collect();
     let classes = classes.filter(|classes| classes.iter().any(|class| *class != classes[0]));
     let found = |(i, (key, origin)): (usize, (Vec<u8>, Origin))| match origin {
-        Origin::Path(path, _) => Some(Found { name: text(&key), label: classes.as_ref().map(|c| c[i].clone()), path }),
+        Origin::Path(path, _) => {
+            Some(ImageFile { name: text(&key), label: classes.as_ref().map(|c| c[i].clone()), path })
+        }
         Origin::Bytes(_) | Origin::Record(..) => None,
     };
     Ok(listing.images.into_iter().enumerate().filter_map(found).collect())

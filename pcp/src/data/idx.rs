@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
-use super::origin::{FileStamp, Layout, Origin, Records, Stamp};
+use super::origin::{FileStamp, Origin, RecordLayout, Records, Stamp};
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
 
@@ -196,7 +196,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
             return Err(wrong(file, &format!("holds images of {width} x {height} pixels, not 1 to {LARGEST} a side")));
         }
         let labels = if load.labels { read_labels(file, count, &mut stamps)? } else { None };
-        let layout = Layout::Grey { width, height, padded: PADDED };
+        let layout = RecordLayout::Grey { width, height, padded: PADDED };
         let header = whole.idx.header;
         let stem = whole.stamp.name.trim_end_matches(".gz").to_string();
         let own = |r: usize| {

@@ -69,31 +69,31 @@ impl Origin {
 
 /// How the pixels of a record lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum RecordLayout {
     /// A red, a green and a blue plane.
     Planes { side: usize },
     /// One grey plane; sides below `padded` get a black border to it.
     Grey { width: usize, height: usize, padded: usize },
 }
 
-impl Layout {
+impl RecordLayout {
     /// Bytes of a record's pixels.
     pub fn bytes(self) -> usize {
         match self {
-            Layout::Planes { side } => 3 * side * side,
-            Layout::Grey { width, height, .. } => width * height,
+            RecordLayout::Planes { side } => 3 * side * side,
+            RecordLayout::Grey { width, height, .. } => width * height,
         }
     }
 
     /// The image of a record's pixels.
     pub fn image(self, pixels: &[u8]) -> Image {
         match self {
-            Layout::Planes { side } => {
+            RecordLayout::Planes { side } => {
                 let n = side * side;
                 let pixels = (0..n).flat_map(|p| [pixels[p], pixels[n + p], pixels[2 * n + p]]).collect();
                 Image { width: side, height: side, pixels }
             }
-            Layout::Grey { width, height, padded } => {
+            RecordLayout::Grey { width, height, padded } => {
                 let (w, h) = (width.max(padded), height.max(padded));
                 let (left, top) = ((w - width) / 2, (h - height) / 2);
                 let mut out = vec![0; w * h * 3];
@@ -118,7 +118,7 @@ pub(super) struct Records {
     /// Bytes before the first record, and bytes of a record before its pixels.
     pub header: usize,
     pub labels: usize,
-    pub layout: Layout,
+    pub layout: RecordLayout,
 }
 
 impl Records {

@@ -1,6 +1,6 @@
 //! Any images to embed: files, opened when it is their turn, or a data set in memory.
 
-use super::folder::Found;
+use super::folder::ImageFile;
 use super::{BadFile, Batch, CleanView, Dataset, Prefetch, Split, decode};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) const BATCH: usize = 128;
 #[derive(Clone)]
 pub enum Pictures {
     /// Files, which are opened when it is their turn.
-    Files(Arc<Vec<Found>>),
+    Files(Arc<Vec<ImageFile>>),
     /// A data set in memory: training images, then test images.
     Loaded(Arc<Dataset>),
 }

@@ -30,7 +30,7 @@ impl Region {
 
 /// The weights of one axis: output `x` takes `count` pixels from `first` on, with weights from `start` on.
 #[derive(Default)]
-struct Taps {
+struct AxisWeights {
     spans: Vec<Span>,
     weights: Vec<f32>,
 }
@@ -42,7 +42,7 @@ struct Span {
     count: usize,
 }
 
-impl Taps {
+impl AxisWeights {
     /// Triangle weights from `n` pixels to `m`.
     fn fill(&mut self, n: usize, m: usize) {
         self.spans.clear();
@@ -76,8 +76,8 @@ impl Taps {
 /// Resamples regions of images; holds the working memory, so that a call allocates nothing once it has grown.
 #[derive(Default)]
 pub struct Resampler {
-    vertical: Taps,
-    horizontal: Taps,
+    vertical: AxisWeights,
+    horizontal: AxisWeights,
     /// After the first pass: `[out_h][w * 3]`.
     rows: Vec<f32>,
     /// The same, as columns of one channel each: `[w][3][out_h]`.

@@ -48,8 +48,7 @@ impl Method for DeepCluster {
         let (k, dim) = (plan.schedule.floor, features.dim);
         let reduced = whitened(features, plan.config.deepcluster.components, &mut || on_iteration(0))?;
         let labels = cluster(plan, &reduced, k, None, at, 0, on_iteration)?.assignment;
-        let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
-        let purified = purify(&reduced, &labels, k, &whole, &History::default());
+        let purified = purify(&reduced, &labels, k, &Rules::WHOLE, &History::default());
         let classifier = Classifier::new(k, dim, plan.config.train.seed, at);
         Ok(FoundTargets {
             clusters: k,

@@ -52,9 +52,8 @@ impl Method for La {
         let k = plan.schedule.floor;
         let found = |run: u32| Ok(cluster(plan, features, k, None, at, run, on_iteration)?.assignment);
         let clusterings: Vec<Vec<u32>> = (0..plan.config.la.clusterings).map(found).collect::<Result<_>>()?;
-        // For the record: the first clustering, whole.
-        let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
-        let purified = purify(features, &clusterings[0], k, &whole, &History::default());
+        // The first clustering stands for all in the run folder.
+        let purified = purify(features, &clusterings[0], k, &Rules::WHOLE, &History::default());
         let labels = Some(clusterings[0].clone());
         Ok(FoundTargets { clusters: k, labels, purified: Some(purified), clusterings, ..FoundTargets::default() })
     }

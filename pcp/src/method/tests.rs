@@ -10,13 +10,13 @@ fn plan(system: &str, limit: usize, changes: &[&str]) -> Plan {
     let load = Load { limit: Some(limit), ..Load::new(Source::Bundled) };
     let dataset = Arc::new(data::load(&load, &|_, _| ()).unwrap());
     let mut layers = vec![preset("bundled").unwrap(), preset(system).unwrap()];
-    layers.extend(changes.iter().map(|c| crate::config::Layer::assignment(c).unwrap()));
+    layers.extend(changes.iter().map(|c| crate::config::SettingsLayer::assignment(c).unwrap()));
     let config = Config::from_layers(&layers).unwrap();
     Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap()
 }
 
 fn network(plan: &Plan) -> Network {
-    Network::new(&crate::config::Network { width: 4, ..plan.config.network.clone() }, 16).unwrap()
+    Network::new(&crate::config::NetworkSettings { width: 4, ..plan.config.network.clone() }, 16).unwrap()
 }
 
 fn alone(n: usize) -> EpochTargets {

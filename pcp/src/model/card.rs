@@ -1,6 +1,6 @@
 //! The description inside a model file: enough to build the network and to feed it.
 
-use crate::config::{self, DataSettings, Recipe, Resolved, usual_stored_side};
+use crate::config::{self, AugmentSettings, DataSettings, Resolved, usual_stored_side};
 use crate::data::CleanView;
 use crate::data::augment::Augmenter;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelCard {
     /// The network.
-    pub network: config::Network,
+    pub network: config::NetworkSettings,
     /// Side of its images.
     pub size: usize,
     /// The clean view's margin.
@@ -41,7 +41,7 @@ impl ModelCard {
             margin: self.margin as f32,
             mean: self.mean.map(|x| x as f32),
             std: self.std.map(|x| x as f32),
-            recipe: Recipe::default(),
+            recipe: AugmentSettings::default(),
         };
         CleanView { augmenter, stored: self.stored.unwrap_or(usual_stored_side(self.size)) }
     }

@@ -95,7 +95,7 @@ impl PartialGradients {
 
 impl Detector {
     /// The detector on the network of `config`, which was trained on images of `size` px, for so many classes and anchors.
-    pub fn new(config: &config::Network, size: usize, classes: usize, anchors: usize) -> Result<Detector> {
+    pub fn new(config: &config::NetworkSettings, size: usize, classes: usize, anchors: usize) -> Result<Detector> {
         if config.arch != Arch::Resnet18 {
             return Err(Error::usage(
                 format!("a detector cannot be built on {:?}", config.arch),
@@ -264,7 +264,7 @@ mod tests {
     const SIDE: usize = 7;
 
     fn small() -> (Detector, Weights) {
-        let config = config::Network { width: 4, ..config::Config::default().network };
+        let config = config::NetworkSettings { width: 4, ..config::Config::default().network };
         let detector = Detector::new(&config, 32, 2, 9).unwrap();
         let weights = detector.init(5);
         (detector, weights)
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn it_begins_with_the_weights_it_is_given() {
         let (detector, weights) = small();
-        let config = config::Network { width: 4, ..config::Config::default().network };
+        let config = config::NetworkSettings { width: 4, ..config::Config::default().network };
         let backbone = super::super::Network::new(&config, 32).unwrap();
         let given = backbone.named(&backbone.init(9));
         let begun = detector.named(&detector.init_with(&given, 5).unwrap());
@@ -372,7 +372,7 @@ mod tests {
             of(&detector.named(&weights), "layer4.1.conv2.weight"),
             of(&backbone.named(&backbone.init(5)), "layer4.1.conv2.weight")
         );
-        let alexnet = config::Network { arch: Arch::Alexnet, ..config };
+        let alexnet = config::NetworkSettings { arch: Arch::Alexnet, ..config };
         assert!(Detector::new(&alexnet, 32, 2, 9).unwrap_err().hint.contains("resnet18"));
         assert!(detector.init_with(&given[..3], 5).unwrap_err().message.contains("missing"));
     }

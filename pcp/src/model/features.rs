@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn layers_have_the_networks_own_names() {
-        let config = crate::config::Network { width: 4, ..crate::config::Config::default().network };
+        let config = crate::config::NetworkSettings { width: 4, ..crate::config::Config::default().network };
         let network = Network::new(&config, 32).unwrap();
         let named =
             |names: &[&str]| network.feature_kinds_named(&names.iter().map(|n| n.to_string()).collect::<Vec<_>>());
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn features_of_a_layer_are_its_pooled_maps() {
-        let config = crate::config::Network { width: 4, ..crate::config::Config::default().network };
+        let config = crate::config::NetworkSettings { width: 4, ..crate::config::Config::default().network };
         let network = Network::new(&config, 32).unwrap();
         let weights = network.init(3);
         let batch = Batch { rows: 3, pixels: (0..3 * 32 * 32 * 3).map(|i| (i as f32 * 0.37).sin()).collect() };

@@ -45,7 +45,7 @@ pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     let Some([embedding, _]) = shape(&last) else {
         return Err(unknown(format!("there is no {last} that makes an embedding")));
     };
-    let network = config::Network { arch, width, embedding: *embedding, stem, head };
+    let network = config::NetworkSettings { arch, width, embedding: *embedding, stem, head };
     let (mean, std) = if large { IMAGENET } else { CIFAR };
     let (size, margin) = if large { (224, 256.0 / 224.0) } else { (32, 1.0) };
     Ok(ModelCard { network, size, margin, stored: None, mean, std, round: 0, epoch: 0 })
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn network(settings: &config::Network, size: usize) -> Network {
+    fn network(settings: &config::NetworkSettings, size: usize) -> Network {
         Network::new(settings, size).unwrap()
     }
 
@@ -126,7 +126,7 @@ mod tests {
             (Arch::Alexnet, 8, Stem::Auto, Head::Mlp, 32),
             (Arch::Alexnet224, 2, Stem::Auto, Head::Linear, 224),
         ] {
-            let settings = config::Network { arch, width, stem, head, embedding: 20 };
+            let settings = config::NetworkSettings { arch, width, stem, head, embedding: 20 };
             let net = network(&settings, size);
             let named = net.named(&net.init(0));
             let card = recognised(&named).unwrap();
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn other_heads_begin_anew_and_other_bodies_are_refused() {
-        let settings = config::Network { width: 4, ..Config::default().network };
+        let settings = config::NetworkSettings { width: 4, ..Config::default().network };
         let net = network(&settings, 32);
-        let other = network(&config::Network { embedding: 1000, ..settings.clone() }, 32);
+        let other = network(&config::NetworkSettings { embedding: 1000, ..settings.clone() }, 32);
         let theirs = other.named(&other.init(1));
         let found = adopted(&net, &theirs, 5).unwrap();
         assert_eq!(found.fresh, ["fc.weight", "fc.bias"]);
@@ -153,7 +153,7 @@ mod tests {
         // Without any head, too.
         let bare: Vec<Named> = theirs.iter().filter(|a| !a.name.starts_with("fc")).cloned().collect();
         assert_eq!(adopted(&net, &bare, 5).unwrap().fresh.len(), 2);
-        let large = network(&config::Network { stem: Stem::Large, ..settings.clone() }, 80);
+        let large = network(&config::NetworkSettings { stem: Stem::Large, ..settings.clone() }, 80);
         let refused = adopted(&net, &large.named(&large.init(0)), 0).unwrap_err();
         assert!(refused.message.contains("conv1.weight") && refused.hint.contains("network.stem"), "{refused:?}");
         let part: Vec<Named> = theirs.iter().filter(|a| a.name != "layer2.0.bn1.bias").cloned().collect();

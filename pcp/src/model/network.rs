@@ -76,7 +76,7 @@ pub struct Step<L> {
 
 impl Network {
     /// Builds the network that `config` describes for images of `size` x `size`.
-    pub fn new(config: &config::Network, size: usize) -> Result<Network> {
+    pub fn new(config: &config::NetworkSettings, size: usize) -> Result<Network> {
         let mut build = Builder::default();
         let (body, pooled) = match config.arch {
             Arch::Resnet18 => {

@@ -169,7 +169,7 @@ fn described(name: &str, shape: &[usize]) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Network as Settings};
+    use crate::config::{Config, NetworkSettings as Settings};
     use crate::model::ModelCard;
 
     /// Fields of a message: number and content; whole numbers as their bytes.

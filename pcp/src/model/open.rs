@@ -175,7 +175,7 @@ pub fn weights_file(run: &RunFolder, which: WhichWeights) -> Result<WeightsFile>
 pub(super) const CIFAR: ([f64; 3], [f64; 3]) = ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]);
 
 /// The card of a network for images of CIFAR's size, not trained yet.
-pub fn untrained_card(network: config::Network) -> ModelCard {
+pub fn untrained_card(network: config::NetworkSettings) -> ModelCard {
     let (mean, std) = CIFAR;
     ModelCard { network, size: 32, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 }
 }

@@ -1,7 +1,7 @@
 //! The run folder keeps what it has and refuses what it must.
 
 use super::*;
-use crate::config::Layer;
+use crate::config::SettingsLayer;
 
 fn record(epoch: u32) -> EpochRecord {
     EpochRecord {
@@ -164,8 +164,8 @@ fn metrics_are_cut_back_to_whole_lines() {
 #[test]
 fn changed_settings_are_named() {
     let before = resolved();
-    let layer = || Layer::new("config.toml".into(), before.to_table());
-    let change = |text: &str| Config::from_layers(&[layer(), Layer::assignment(text).unwrap()]).unwrap();
+    let layer = || SettingsLayer::new("config.toml".into(), before.to_table());
+    let change = |text: &str| Config::from_layers(&[layer(), SettingsLayer::assignment(text).unwrap()]).unwrap();
     let e = resumed_settings(before.clone(), &change("purify.gamma=0.3")).unwrap_err();
     assert!(e.message.contains("purify.gamma is 0.5, not 0.3"), "{e:?}");
     assert_eq!(resumed_settings(before.clone(), &change("run.save_minutes=1")).unwrap().run.save_minutes, 1.0);

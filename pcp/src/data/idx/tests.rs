@@ -117,7 +117,7 @@ fn images_alone_are_enough() {
 
 #[test]
 fn large_and_uneven_images_keep_their_size() {
-    let layout = Layout::Grey { width: 40, height: 31, padded: PADDED };
+    let layout = RecordLayout::Grey { width: 40, height: 31, padded: PADDED };
     let image = layout.image(&[7; 40 * 31]);
     assert_eq!((image.width, image.height), (40, 32));
     assert_eq!((image.pixels[0], image.pixels[31 * 40 * 3]), (7, 0), "an odd row of border is below");

@@ -7,7 +7,7 @@ use crate::model::graph::{Graph, GraphNode, Op};
 use pcp_core::rng::Purpose;
 
 fn network(arch: Arch, width: usize, size: usize) -> Network {
-    let config = config::Network { arch, width, ..Config::default().network };
+    let config = config::NetworkSettings { arch, width, ..Config::default().network };
     Network::new(&config, size).unwrap()
 }
 
@@ -74,7 +74,7 @@ fn every_network_gives_unit_vectors_and_finite_gradients() {
 
 #[test]
 fn images_too_small_for_alexnet_are_refused() {
-    let config = config::Network { arch: Arch::Alexnet224, ..Config::default().network };
+    let config = config::NetworkSettings { arch: Arch::Alexnet224, ..Config::default().network };
     assert!(Network::new(&config, 32).unwrap_err().hint.contains("--size 224"));
     assert!(Network::new(&config, 63).is_ok());
     assert!(Network::new(&config, 62).is_err());
@@ -262,7 +262,7 @@ fn the_graph_says_what_the_network_does() {
         (Arch::Alexnet, 4, 16, Head::Linear),
         (Arch::Alexnet224, 2, 63, Head::Linear),
     ] {
-        let config = config::Network { arch, width, head, embedding: 8, ..Config::default().network };
+        let config = config::NetworkSettings { arch, width, head, embedding: 8, ..Config::default().network };
         let net = Network::new(&config, size).unwrap();
         let mut named = net.named(&net.init(5));
         // Nothing is at its beginning: batch norm has statistics of its own, and biases are not zero.

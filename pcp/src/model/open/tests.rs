@@ -197,7 +197,7 @@ fn wrong_shapes_and_missing_arrays_are_named() {
     let (_dir, run) = run();
     let file = run.last_weights();
     let about = model(0, (0, 0)).card;
-    let other = config::Network { width: 8, ..about.network.clone() };
+    let other = config::NetworkSettings { width: 8, ..about.network.clone() };
     let other = Model::untrained(ModelCard { network: other, ..about.clone() }, 0).unwrap();
     Tensors { about: about.clone(), arrays: arrays(&other) }.write(&file).unwrap();
     for path in [run.path(), &file] {
