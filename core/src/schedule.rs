@@ -320,7 +320,7 @@ mod tests {
         Schedule::new(settings, samples)
     }
 
-    /// Recipe: method.md 1.3, N = 50000, N_c = 1000, T = 200.
+    /// Eq. 1 computed by hand: N = 50000, N_c = 1000, T = 200.
     #[test]
     fn eq1_check_values() {
         let s = schedule(200, 50_000, |_| ()).unwrap();
@@ -339,7 +339,7 @@ mod tests {
         assert!((0..200).all(|t| s.clusters(0, t) == 77));
     }
 
-    /// Recipe: method.md 1.2, "Check T = 40".
+    /// T = 40: n = 15 * 40 / 200 = 3.
     #[test]
     fn a_short_run_shortens_the_history() {
         let s = schedule(40, 5000, |_| ()).unwrap();

@@ -45,7 +45,7 @@ fn a_network_is_written_for_others_and_comes_back() {
     assert_eq!(embeddings(run), embeddings(&again), "a run folder is as good as its file");
     // Another length of embeddings is no obstacle; another width is.
     let shown = run_with(&tiny(&at("other"), &["--init-from", &weights, "--set", "network.embedding=32"]));
-    assert!(shown.contains("all but fc.weight, fc.bias, which begin anew"), "{shown}");
+    assert!(shown.contains("all but fc.weight, fc.bias, which start at random"), "{shown}");
     let said = fail(2, &tiny(&at("wide"), &["--init-from", &weights, "--width", "8"]));
     assert!(said.contains("conv1.weight has the shape [4, 3, 3, 3]") && said.contains("--width"), "{said}");
     assert!(!dir.path().join("wide").exists(), "refused before anything was written");

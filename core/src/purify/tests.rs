@@ -12,7 +12,7 @@ fn agreeing(at: impl Fn(usize) -> bool) -> History {
     History::from_newest((1..=15).map(|h| vec![0, u32::from(!at(h))]))
 }
 
-/// Recipe: method.md 1.3, "Checks".
+/// Eq. 2 computed by hand.
 #[test]
 fn vote_check_values() {
     let vote = |at: &dyn Fn(usize) -> bool| agreeing(at).vote(1, 0, ALPHA);

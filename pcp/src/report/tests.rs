@@ -1,4 +1,4 @@
-//! Thinning, thumbnails, escaping, and what is said of small and odd runs.
+//! Tests of the report: thinning, thumbnails, escaping, and degenerate runs.
 
 use super::curves::{POINTS, thin};
 use super::page::inert;

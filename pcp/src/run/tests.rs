@@ -1,4 +1,4 @@
-//! The run folder keeps what it has and refuses what it must.
+//! Tests of the run folder.
 
 use super::*;
 use crate::config::SettingsLayer;
@@ -66,7 +66,7 @@ fn a_folder_with_anything_in_it_is_refused() {
 }
 
 #[test]
-fn a_run_killed_before_its_settings_were_written_is_no_obstacle() {
+fn a_run_killed_before_its_settings_were_written_can_be_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     RunFolder::create(&out, false).unwrap();
@@ -214,7 +214,7 @@ fn what_a_run_wrote_is_read_back() {
     let path = run.file("clusters.csv");
     std::fs::write(&path, "file,cluster,status,distance,vote\na.png,0,kept,0.5,\nb.png,x,kept,0.5,\n").unwrap();
     let e = run.read_final_clusters().unwrap_err();
-    assert!(e.message.contains("clusters.csv, row 3: x is no number"), "{e:?}");
+    assert!(e.message.contains("clusters.csv, row 3: x is not a number"), "{e:?}");
     std::fs::write(&path, "file,cluster,status,distance,vote\na.png,0,keen,0.5,\n").unwrap();
     assert!(run.read_final_clusters().unwrap_err().message.contains("keen"));
 }
