@@ -95,8 +95,8 @@ pub fn collection_section(
         "clusters_in_all": clustering.len(),
         "sheets": sheets,
         "outliers": outliers,
-        "outliers_about": "Of the images that purification took out of their clusters, those that belong least: far from \
-            their own cluster compared with the next, or seldom in its company. All of them are in suspicious.csv.",
+        "outliers_about": "Of the images that purification took out of their clusters, those with the highest outlier scores: far from \
+            their own cluster compared with the next, or seldom in one cluster with its centre. All of them are in suspicious.csv.",
         "label_errors": label_errors,
         "label_errors_in_all": c.label_errors.1,
         "tried": c.tried.as_ref().map(|(tried, chosen)| json!({
