@@ -127,7 +127,7 @@ mod tests {
         };
         says("", "empty");
         says("file,group\na.png,1\n", "no column cluster; its columns are file, group");
-        says("file,cluster\na.png,1\na.png,2\n", "'a.png' is there twice");
+        says("file,cluster\na.png,1\na.png,2\n", "'a.png' occurs twice");
         says("file,cluster\nb.png,1\n", "'a.png' is not in it");
         says("file,cluster\na.png\n", "line 2 has 1 fields");
     }

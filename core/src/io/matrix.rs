@@ -112,6 +112,6 @@ mod tests {
         assert!(read(&dir.path().join("none.npy")).unwrap_err().message.contains("none.npy"));
         assert!(read(&dir.path().join("none.CSV")).unwrap_err().message.contains("none.CSV"));
         std::fs::write(dir.path().join("x.bin"), b"hello").unwrap();
-        assert!(read(&dir.path().join("x.bin")).unwrap_err().message.contains("no NumPy array"));
+        assert!(read(&dir.path().join("x.bin")).unwrap_err().message.contains("not a NumPy array"));
     }
 }

@@ -163,7 +163,7 @@ mod tests {
         assert!(adopted(&net, &part, 0).unwrap_err().message.contains("layer2.0.bn1.bias is missing"));
         let mut broken = theirs.clone();
         broken[0].values[0] = f32::NAN;
-        assert!(adopted(&net, &broken, 0).unwrap_err().message.contains("not numbers"));
+        assert!(adopted(&net, &broken, 0).unwrap_err().message.contains("not finite"));
     }
 
     #[test]

@@ -356,7 +356,7 @@ fn an_archive_that_leads_elsewhere_is_refused() {
         (&[(Regular, "other/b.bin", b"x")], "leads out of tiny"),
         (&[(Symlink, "tiny/train.bin", b"/etc/passwd")], "is a link"),
         (&[(Link, "tiny/train.bin", b"../secret")], "is a link"),
-        (&[(Fifo, "tiny/train.bin", b"")], "no plain file"),
+        (&[(Fifo, "tiny/train.bin", b"")], "not a plain file"),
         (&[(Regular, "tiny/test.bin", b"records")], "does not hold all of train.bin, test.bin"),
     ];
     for (entries, why) in cases {
