@@ -71,7 +71,7 @@ fn panicked(panic: &dyn std::any::Any) -> Error {
     let message = format!("an internal check failed: {}", text.unwrap_or("no message"));
     Error::training(
         message,
-        "please report this with the command and the run's config.toml; `resume` goes on from the last checkpoint",
+        "please report this with the command and the run's config.toml; `resume` continues from the last checkpoint",
     )
 }
 

@@ -27,7 +27,7 @@ pub enum Kind {
 /// An error with its remedy. The program shows it as one `error:` line and one `hint:` line.
 #[derive(Clone, Debug)]
 pub struct Error {
-    /// What kind of error it is.
+    /// Its kind.
     pub kind: Kind,
     /// What went wrong, with the name of the file, setting or row.
     pub message: String,

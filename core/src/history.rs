@@ -82,7 +82,7 @@ mod tests {
         for labels in &past {
             assert!((0..100).all(|i| labels[i] == labels[i % 4]), "copies are separated");
         }
-        // Where there are no groups, each repetition finds others.
+        // Without groups, each repetition finds other clusters.
         let cloud = blobs(1, 100, 8, 1.0, 2);
         let go = |seed| repeated(&cloud, 4, 2, seed, &mut |_, _| Ok(())).unwrap();
         assert_ne!(go(7)[0], go(7)[1], "each repetition has rows and first centroids of its own");

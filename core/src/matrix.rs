@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// `rows` vectors of `dim` numbers, one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matrix {
-    /// How many vectors.
+    /// Number of rows.
     pub rows: usize,
-    /// How long each is.
+    /// Number of columns.
     pub dim: usize,
     /// `rows * dim` values, row by row.
     pub values: Vec<f32>,

@@ -201,7 +201,7 @@ pub struct Votes {
     pub upper: f64,
 }
 
-/// How to purify in one epoch.
+/// The rules of purification in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Share that CP_r filters out; `None` keeps clusters whole.

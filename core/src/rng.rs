@@ -4,7 +4,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
 
-/// What random numbers are drawn for; keeps the streams of different purposes apart.
+/// The purpose of random numbers; every purpose has its own streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Purpose {
@@ -47,7 +47,7 @@ pub enum Purpose {
 /// The coordinates of a random stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// What the numbers are for.
+    /// The purpose.
     pub purpose: Purpose,
     /// The run's seed.
     pub seed: u64,

@@ -447,8 +447,8 @@ fn is_empty_beginning(kind: &RunKind, path: &Path) -> bool {
 pub fn resumed_settings(before: Resolved, now: &Config) -> Result<Resolved> {
     let (old, new) = (before.entries(), now.entries());
     // How often checkpoints are saved and whether images stay in memory do not affect the result.
-    let free = ["run.save_minutes", "data.cache", "data.strict"];
-    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && !free.contains(&a.0.as_str()));
+    let changeable = ["run.save_minutes", "data.cache", "data.strict"];
+    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && !changeable.contains(&a.0.as_str()));
     let changed: Vec<String> = differ.map(|(a, b)| format!("{} is {}, not {}", a.0, a.1, b.1)).collect();
     if !changed.is_empty() {
         return Err(Error::usage(

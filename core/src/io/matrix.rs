@@ -52,7 +52,7 @@ pub fn unusable(features: &Matrix, cosine: bool) -> Vec<Unusable> {
         let reason = match values {
             v if v.iter().any(|x| x.is_nan()) => "not a number",
             v if v.iter().any(|x| x.is_infinite()) => "infinite",
-            v if v.iter().any(|x| x.abs() >= LARGEST) => "beyond all bounds",
+            v if v.iter().any(|x| x.abs() >= LARGEST) => "numbers that are too large",
             v if cosine && v.iter().all(|x| *x == 0.0) => "zero: it has no direction",
             _ => return None,
         };

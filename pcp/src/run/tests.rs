@@ -93,7 +93,7 @@ fn config_and_about_come_back() {
     let run = RunFolder::create(dir.path(), false).unwrap();
     run.write_config(&resolved(), &about()).unwrap();
     assert_eq!(run.read_config().unwrap(), (resolved(), about()));
-    // What older versions did not write follows from the rest; what only the images can give must be there.
+    // Keys that older versions did not write have defaults; those that depend on the images must be present.
     let path = run.file("config.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let without = |key: &str| -> String {

@@ -45,7 +45,7 @@ impl Server {
         server
     }
 
-    /// What should come from it.
+    /// The archive that it serves.
     fn archive(&self) -> Archive {
         let needed = vec![("train.bin".to_string(), 50_000), ("test.bin".to_string(), 7)];
         Archive {
@@ -186,7 +186,7 @@ fn fetch(archive: &Archive, dir: &Path) -> Result<Outcome> {
     archive.fetch(dir, QUICK, &Cancel::default(), &|_, _| ())
 }
 
-/// What lies in a folder, by name, deep.
+/// The paths of all files below a folder.
 fn listing(dir: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
