@@ -375,8 +375,7 @@ pub struct PurifySettings<Count = Auto<usize>, Threshold = Auto<f64>> {
     pub small: usize,
     /// Share of the epochs before which small clusters are kept whole.
     pub small_until: f64,
-    /// As in the authors' released code: before `stable_from`, all samples from the first cluster with fewer than two members on
-    /// are instances.
+    /// As in the released code: before `stable_from`, samples from the first cluster of fewer than two on are instances.
     pub stop_at_first_single: bool,
 }
 
@@ -448,8 +447,7 @@ impl Default for ObjectiveSettings {
     }
 }
 
-/// Which features of a network. Config files can name the first two; the others are for the library and for options that name a
-/// layer.
+/// Which features of a network. Config files can name the first two; the others are for options that name a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureKind {
