@@ -1,6 +1,6 @@
-//! Mutated inputs for everything that reads bytes from outside: no panic, no memory beyond what a file may claim.
+//! Mutated inputs for every parser: no panic, and no more memory than a limit.
 //!
-//! Seeds are made by code, mutations follow from a number, so every run is the same. `cargo test` tries a few hundred inputs
+//! Seeds are made by code and mutations follow from a number, so that every run is the same. `cargo test` tries a few hundred inputs
 //! per parser; `just fuzz` sets `PCP_FUZZ_INPUTS` to 100,000. A failure names the parser and the input's number, and leaves
 //! the input in a file.
 
@@ -9,7 +9,7 @@
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage, Rgba, RgbaImage};
-use pcp::config::{Config, Layer, PRESETS};
+use pcp::config::{Config, PRESETS, SettingsLayer};
 use pcp::data::voc::Annotation;
 use pcp::data::{Load, Source, cifar, decode, fetch, idx, load};
 use pcp::method::{self, Plan};
@@ -44,7 +44,7 @@ fn gave(bytes: usize) {
     let _ = HELD.try_with(|held| held.set(held.get().saturating_sub(bytes)));
 }
 
-// SAFETY: every call goes on to the system's allocator unchanged; the counters allocate nothing.
+// SAFETY: every call is passed to the system's allocator unchanged; the counters allocate nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
@@ -83,7 +83,7 @@ impl Random {
     }
 }
 
-/// Values at which readers of numbers stumble.
+/// Numbers that parsers often handle wrongly.
 const EDGES: [u64; 12] = [0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x1_0000, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
 
 /// `seed`, changed in one to eight ways.
@@ -123,7 +123,7 @@ fn mutated(random: &mut Random, seed: &[u8], other: &[u8]) -> Vec<u8> {
 }
 
 /// Feeds mutations of `seeds` to `parse`, which must neither panic nor hold more than `most` bytes; the seeds themselves
-/// must do what `parse` says is right with them.
+/// must be parsed as `parse` expects.
 fn campaign(name: &str, seeds: &[Vec<u8>], most: usize, mut parse: impl FnMut(&[u8]) -> bool) {
     for (i, seed) in seeds.iter().enumerate() {
         assert!(parse(seed), "{name}: seed {i} is not taken");
@@ -154,7 +154,7 @@ fn campaign(name: &str, seeds: &[Vec<u8>], most: usize, mut parse: impl FnMut(&[
     println!("{name}: {inputs} inputs, {taken} of them taken, at most {worst} bytes held");
 }
 
-/// Puts right the checksums of PNG chunks: without them, every mutation would end there.
+/// Corrects the checksums of PNG chunks: otherwise every mutation would be refused by its checksum.
 fn mend_checksums(bytes: &mut [u8]) {
     let mut at = 8;
     while bytes.starts_with(b"\x89PNG")
@@ -200,7 +200,7 @@ fn images(format: ImageFormat) {
         ImageFormat::WebP => seeds.push(include_bytes!("images/turned.webp").to_vec()),
         _ => {}
     }
-    // What a decoder gives, the same as RGB, and once more when it is turned.
+    // The decoded picture, its RGB copy, and its rotated copy.
     let most = 3 * decode::MAX_DECODED as usize + (1 << 20);
     let parse = |bytes: &[u8]| match decode::bytes(bytes) {
         Ok(image) => {
@@ -209,7 +209,7 @@ fn images(format: ImageFormat) {
             true
         }
         Err(reason) => {
-            assert!(!reason.contains("gave up"), "a decoder panics");
+            assert!(!reason.contains("the decoder failed"), "a decoder panics");
             false
         }
     };
@@ -283,11 +283,11 @@ fn config_toml() {
     seeds.push(Config::default().to_table().to_string().into_bytes());
     campaign("config", &seeds, 64 << 20, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        Layer::parse("fuzz".into(), &text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
+        SettingsLayer::parse("fuzz".into(), &text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
     });
     campaign("assignment", &[b"purify.gamma=0.3".to_vec(), b"data.mean=[0.1,0.2,0.3]".to_vec()], 64 << 20, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        Layer::assignment(&text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
+        SettingsLayer::assignment(&text).and_then(|layer| Config::from_layers(&[layer])).is_ok()
     });
 }
 
@@ -308,7 +308,7 @@ fn checkpoints() {
         std::fs::write(&path, bytes).unwrap();
         State::load(&network, method, &plan, &path).is_ok()
     });
-    // Most of the file is weights; the header is where it can go wrong.
+    // Most of the file is weights; the header is the part to mutate.
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     campaign("checkpoint-header", &[whole[..header].to_vec()], most, |bytes| {
         std::fs::write(&path, [bytes, &whole[header..]].concat()).unwrap();
@@ -391,13 +391,13 @@ fn archives() {
         let mut take = |name: &str, size: u64, contents: &mut dyn Read| {
             let harmless = !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
             assert!(harmless, "{name:?} could lead elsewhere");
-            // As far as the archive goes: it may end before the entry does.
+            // The archive may end before the entry.
             let _ = std::io::copy(&mut contents.take(size), &mut std::io::sink());
             Ok(())
         };
         fetch::walk(packed, "data", &stop, &mut take).is_ok()
     };
-    // Mutated as it is packed, and mutated inside its packing.
+    // Mutations of the compressed and of the uncompressed archive.
     campaign("archive", &[gzip(&plain)], 16 << 20, parse);
     campaign("tar", &[plain], 16 << 20, |bytes| parse(&gzip(bytes)));
 }

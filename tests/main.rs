@@ -1,4 +1,4 @@
-//! The program as users meet it. One binary, so that it is built and linked once.
+//! Tests of the program by its command line, in one binary, so that it is linked once.
 
 #![allow(clippy::unwrap_used)]
 

@@ -4,7 +4,7 @@ mod boxes;
 
 use super::table;
 use clap::{Args, Subcommand};
-use pcp::config::{Arch, Config, LossForm, Recipe};
+use pcp::config::{Arch, AugmentSettings, Config, LossForm};
 use pcp::data::augment::Augmenter;
 use pcp::data::{Batch, Image};
 use pcp::method::bank::Bank;
@@ -253,7 +253,7 @@ fn build(args: &NetworkArgs) -> Result<(Network, Batch)> {
             "give 1024 pixels, 4096 channels and 65,536 images at the most",
         ));
     }
-    let config = pcp::config::Network { arch, width: args.width, ..Config::default().network };
+    let config = pcp::config::NetworkSettings { arch, width: args.width, ..Config::default().network };
     let network = Network::new(&config, size)?;
     let pixels = random(args.batch * size * size, 3, 0).values;
     Ok((network, Batch { rows: args.batch, pixels }))
@@ -419,7 +419,8 @@ fn augment(args: &Augment, stop: &Cancel) -> Result<()> {
     let seconds = stop.run(move || {
         let pixels = random(size * size, 3, 5).values.into_iter().map(|x| (x * 60.0 + 128.0).clamp(0.0, 255.0) as u8);
         let image = Image { width: size, height: size, pixels: pixels.collect() };
-        let augmenter = Augmenter { size, margin: 1.0, mean: [0.5; 3], std: [0.25; 3], recipe: Recipe::default() };
+        let augmenter =
+            Augmenter { size, margin: 1.0, mean: [0.5; 3], std: [0.25; 3], recipe: AugmentSettings::default() };
         let key = Key { purpose: Purpose::View, seed: 0, round: 0, epoch: 0 };
         let mut out = vec![0.0f32; size * size * 3];
         let started = Instant::now();

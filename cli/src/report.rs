@@ -4,7 +4,7 @@ use super::{progress, table};
 use clap::Args;
 use pcp::data::Dataset;
 use pcp::jobs::{ReportOptions, report, report_at_end};
-use pcp::report::Limits;
+use pcp::report::PageLimits;
 use pcp::run::RunFolder;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
@@ -25,7 +25,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Thumbnails at the most
-    #[arg(long, value_name = "N", default_value_t = Limits::IMAGES, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = PageLimits::IMAGES, allow_negative_numbers = true)]
     max_images: usize,
     /// Threads [default: all cores]
     #[arg(long, default_value_t = 0, hide_default_value = true)]

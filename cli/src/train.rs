@@ -4,7 +4,7 @@ use super::data::offer;
 use super::progress::{self, Progress};
 use super::{report as pages, table};
 use clap::Parser;
-use pcp::config::{Config, DATA_PRESETS, Layer, Resolved, System, is_system, preset};
+use pcp::config::{Config, DATA_PRESETS, Resolved, SettingsLayer as Layer, System, is_system, preset};
 use pcp::data::{self, Source};
 use pcp::model::Network;
 use pcp::observe::{Observer, Silent};

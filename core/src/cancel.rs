@@ -1,4 +1,4 @@
-//! Long work that can be stopped: it runs on the thread pool while the caller waits for its end or for the user's stop.
+//! Cancelling: long calculations run on the thread pool while the caller waits for the result or for a request to stop.
 
 use crate::error::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,70 +7,71 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Told how far long work is, as (steps done, steps in all); its error ends the work.
+/// A progress callback: gets (steps done, steps in all). When it returns an error, the calculation ends with that error.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize) -> Result<()>;
 
-/// A flag that asks everything to stop. Clones share it.
+/// A flag that asks all calculations to stop. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks to stop; returns whether it had been asked before.
+    /// Requests a stop; returns whether one had been requested before.
     pub fn request(&self) -> bool {
         self.0.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether a stop was asked for.
+    /// Whether a stop was requested.
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// An error once a stop was asked for.
+    /// An error of kind `Stopped` once a stop was requested.
     pub fn check(&self) -> Result<()> {
         if self.requested() { Err(Error::stopped()) } else { Ok(()) }
     }
 
-    /// Runs `work` on the thread pool and waits for it. When a stop is asked for, returns at once and leaves the work to
-    /// itself: `work` owns all it needs and changes nothing that the caller keeps, so what the caller holds stays whole.
-    /// `work` must not wait for other work of the pool: with one thread, that would be for ever.
-    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        self.wait_for(work, rayon::spawn)
+    /// Runs `task` on the thread pool and waits for its result. When a stop is requested, it returns an error at once and the
+    /// abandoned task runs to its end in the background: `task` owns all its data, so nothing of the caller's is half changed.
+    /// `task` must not wait for other tasks of the pool: a pool of one thread would deadlock.
+    pub fn run<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        self.wait_for(task, rayon::spawn)
     }
 
-    /// As `run`, for work that waits for other work of the pool: it has a thread of its own.
-    pub fn run_beside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        self.wait_for(work, |work| drop(std::thread::spawn(work)))
+    /// As `run`, on a new thread outside the pool: for tasks that wait for other tasks of the pool.
+    pub fn run_beside<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        self.wait_for(task, |task| drop(std::thread::spawn(task)))
     }
 
     fn wait_for<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
+        task: impl FnOnce() -> T + Send + 'static,
         start: impl FnOnce(Box<dyn FnOnce() + Send>),
     ) -> Result<T> {
         self.check()?;
         let (sender, receiver) = mpsc::sync_channel(1);
         start(Box::new(move || {
-            let outcome = catch_unwind(AssertUnwindSafe(work));
-            // Nobody listens any more after a stop.
+            let outcome = catch_unwind(AssertUnwindSafe(task));
+            // After a stop the receiver is gone.
             let _ = sender.send(outcome);
         }));
         loop {
             match receiver.recv_timeout(Duration::from_millis(20)) {
                 Ok(Ok(value)) => return Ok(value),
-                Ok(Err(panic)) => return Err(broken(panic.as_ref())),
+                Ok(Err(panic)) => return Err(panicked(panic.as_ref())),
                 Err(RecvTimeoutError::Timeout) => self.check()?,
-                Err(RecvTimeoutError::Disconnected) => return Err(broken(&"the work was lost")),
+                Err(RecvTimeoutError::Disconnected) => return Err(panicked(&"a calculation ended without a result")),
             }
         }
     }
 }
 
-fn broken(panic: &dyn std::any::Any) -> Error {
+/// The error for a panic.
+fn panicked(panic: &dyn std::any::Any) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     let message = format!("an internal check failed: {}", text.unwrap_or("no message"));
     Error::training(
         message,
-        "please report this with the command and the run's config.toml; `resume` goes on from the last checkpoint",
+        "please report this with the command and the run's config.toml; `resume` continues from the last checkpoint",
     )
 }
 
@@ -80,7 +81,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn work_returns_its_value_or_its_panic() {
+    fn a_task_returns_its_value_or_its_panic() {
         assert_eq!(Cancel::default().run(|| 6 * 7).unwrap(), 42);
         let e = Cancel::default().run(|| -> () { panic!("no such row") }).unwrap_err();
         assert!(e.message.contains("no such row"), "{e:?}");
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_does_not_wait_for_the_work() {
+    fn a_stop_does_not_wait_for_the_task() {
         let stop = Cancel::default();
         let asked = stop.clone();
         let started = Instant::now();

@@ -1,13 +1,13 @@
-//! Centres of purified clusters, and where new images belong among them.
+//! Centres of purified clusters, and the assignment of new rows to them.
 
-use crate::kmeans::assign;
+use crate::kmeans;
 use crate::matrix::{Matrix, dot, normalise};
 use crate::purify::Grouping;
 use rayon::prelude::*;
 
-/// The arithmetic means of the rows of every cluster below `clusters` that are `counted`; zero where there are none. Also
-/// returns how many rows each has.
-pub fn means(
+/// For each of `clusters` clusters, the mean of its rows for which `counted` is true (zero where there are none), and how many
+/// those are.
+pub(crate) fn means(
     features: &Matrix,
     assignment: &[u32],
     clusters: usize,
@@ -36,21 +36,21 @@ pub struct Centres {
     pub cluster: Vec<u32>,
     /// Their centres.
     pub centres: Matrix,
-    /// Distances of their purified members to the centre, ascending.
+    /// For each cluster, the distances of its purified members to the centre, ascending.
     distances: Vec<Vec<f32>>,
 }
 
-/// Where a new row belongs.
+/// The cluster that a new row is assigned to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct Assigned {
     /// The nearest purified cluster.
     pub cluster: u32,
     /// Euclidean distance to its centre.
     pub distance: f32,
     /// P(cluster | row): the softmax of the cosines with all centres over the temperature, as in Eq. 3.
     pub confidence: f32,
-    /// Share of the cluster's purified members that are as far from the centre, or farther: 0 for a row that is farther than
-    /// all of them.
+    /// Share of the cluster's purified members that are at least as far from the centre as the row: 0 for a row farther out
+    /// than all of them.
     pub fit: f32,
 }
 
@@ -81,12 +81,12 @@ impl Centres {
         self.cluster.is_empty()
     }
 
-    /// Where each of `rows` belongs; `tau` is the temperature. There must be a cluster.
-    pub fn places(&self, rows: &Matrix, tau: f64) -> Vec<Place> {
-        let (nearest, distances) = assign(rows, &self.centres);
+    /// Assigns each of `rows` to the nearest cluster; `tau` is the temperature. Panics when there are no clusters.
+    pub fn assign(&self, rows: &Matrix, tau: f64) -> Vec<Assigned> {
+        let (nearest, distances) = kmeans::assign(rows, &self.centres);
         let mut directions = self.centres.clone();
         directions.values.chunks_mut(directions.dim.max(1)).for_each(normalise);
-        let place = |row: usize| {
+        let one = |row: usize| {
             let at = nearest[row] as usize;
             let mut own = rows.row(row).to_vec();
             normalise(&mut own);
@@ -94,19 +94,19 @@ impl Centres {
             let sum: f64 = cosines.iter().map(|c| ((c - cosines[at]) / tau).exp()).sum();
             let nearer = self.distances[at].partition_point(|d| *d < distances[row]);
             let members = self.distances[at].len();
-            Place {
+            Assigned {
                 cluster: self.cluster[at],
                 distance: distances[row],
                 confidence: (1.0 / sum) as f32,
                 fit: (members - nearer) as f32 / members as f32,
             }
         };
-        (0..rows.rows).into_par_iter().map(place).collect()
+        (0..rows.rows).into_par_iter().map(one).collect()
     }
 }
 
 /// Euclidean distance.
-pub fn distance(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum::<f64>().sqrt() as f32
 }
 
@@ -138,18 +138,18 @@ mod tests {
 
     /// tau = 1: P = 1 / (1 + exp(cos_2 - cos_1)); at (0.6, 0.8) that is 1 / (1 + exp(0.6 - 0.8)) = 0.549834.
     #[test]
-    fn new_rows_find_their_place() {
-        let places = example().places(&Matrix::new(2, vec![0.6, 0.8, 1.0, 0.05, 1.0, 0.0, 0.0, 1.0]), 1.0);
-        assert_eq!(places.iter().map(|p| p.cluster).collect::<Vec<_>>(), [2, 0, 0, 2]);
-        assert!((places[0].confidence - 0.549834).abs() < 1e-5, "{places:?}");
-        assert!((places[0].distance - 0.4f32.sqrt()).abs() < 1e-6, "{places:?}");
-        assert_eq!(places.iter().map(|p| p.fit).collect::<Vec<_>>(), [0.0, 1.0, 1.0, 1.0]);
-        let sure = example().places(&Matrix::new(2, vec![1.0, 0.0]), 1e-3);
+    fn new_rows_go_to_the_nearest_centre() {
+        let assigned = example().assign(&Matrix::new(2, vec![0.6, 0.8, 1.0, 0.05, 1.0, 0.0, 0.0, 1.0]), 1.0);
+        assert_eq!(assigned.iter().map(|p| p.cluster).collect::<Vec<_>>(), [2, 0, 0, 2]);
+        assert!((assigned[0].confidence - 0.549834).abs() < 1e-5, "{assigned:?}");
+        assert!((assigned[0].distance - 0.4f32.sqrt()).abs() < 1e-6, "{assigned:?}");
+        assert_eq!(assigned.iter().map(|p| p.fit).collect::<Vec<_>>(), [0.0, 1.0, 1.0, 1.0]);
+        let sure = example().assign(&Matrix::new(2, vec![1.0, 0.0]), 1e-3);
         assert_eq!(sure[0].confidence, 1.0);
     }
 
     #[test]
-    fn nothing_purified() {
+    fn without_purified_members_there_are_no_centres() {
         let grouping = Grouping {
             cluster: vec![0, 1],
             status: vec![Status::Instance; 2],

@@ -1,8 +1,8 @@
-//! How many clusters are there? The number whose clusters have the greatest mean silhouette, and the curve it was read from.
+//! Choosing the number of clusters: the one with the greatest mean silhouette, and the curve of all that were tried.
 //!
-//! Numbers grow by about a third each, from 2 up. For every one, the rows of a sample are clustered, and the silhouette (how
-//! much nearer a row is to its own cluster than to the next one) is averaged over a part of them. A curve that is flat or
-//! below 0.1 says that the rows have no such number.
+//! The numbers tried grow by a third each, from 2. For each, a sample of the rows is clustered, and the silhouette (how much
+//! nearer a row is to its own cluster than to the next one) is averaged over some of them. A curve that is flat or below 0.1
+//! means that the rows do not fall into clusters.
 
 use crate::cancel::Progress;
 use crate::error::{Error, Result};
@@ -12,10 +12,10 @@ use crate::rng::{Key, Purpose};
 use crate::scores::silhouette;
 use serde::Serialize;
 
-/// Rows that are clustered at the most, and those of them that the silhouette looks at: all pairs.
+/// The most rows that are clustered, and the most for which the silhouette is computed, from all their pairs.
 const CLUSTERED: usize = 20_000;
 const PAIRED: usize = 4_000;
-/// Fewer rows of a cluster than this in the sample, on average, tell nothing.
+/// The fewest rows per cluster, on average, that say anything about it.
 const MEMBERS: usize = 10;
 
 /// One number of clusters that was tried.
@@ -30,7 +30,7 @@ pub struct Tried {
 }
 
 /// The numbers that are tried on `rows` rows: from 2 up to one per ten rows of the sample.
-pub fn candidates(rows: usize) -> Vec<usize> {
+fn candidates(rows: usize) -> Vec<usize> {
     let most = (rows.min(PAIRED) / MEMBERS).max(2).min(rows.saturating_sub(1));
     let mut all = Vec::new();
     let mut k = 2;
@@ -41,12 +41,12 @@ pub fn candidates(rows: usize) -> Vec<usize> {
     all
 }
 
-/// The number of clusters with the greatest silhouette, the least of equals, and all that were tried. `fit.k` does not count.
+/// The number of clusters with the greatest silhouette (the smallest of equals), and all that were tried. `fit.k` is ignored.
 pub fn choose(features: &Matrix, fit: &MultiStart, step: Progress) -> Result<(usize, Vec<Tried>)> {
     let numbers = candidates(features.rows);
     if numbers.is_empty() {
         return Err(Error::data(
-            format!("{} rows are too few to find out how many clusters they are", features.rows),
+            format!("{} rows are too few to choose the number of clusters", features.rows),
             "give a number: `k` 1",
         ));
     }
@@ -55,13 +55,13 @@ pub fn choose(features: &Matrix, fit: &MultiStart, step: Progress) -> Result<(us
     drawn.truncate(CLUSTERED);
     let sample = features.select_rows(&drawn);
     let paired = sample.rows.min(PAIRED);
-    let looked_at = Matrix { rows: paired, dim: sample.dim, values: sample.values[..paired * sample.dim].to_vec() };
+    let scored = Matrix { rows: paired, dim: sample.dim, values: sample.values[..paired * sample.dim].to_vec() };
     let mut tried = Vec::new();
     for (i, &k) in numbers.iter().enumerate() {
         let fit = MultiStart { k, ..*fit };
         let all = numbers.len() * fit.steps();
         let found = fit.run(&sample, &mut |done, _| step(i * fit.steps() + done, all))?;
-        let silhouette = silhouette(&looked_at, &found.assignment[..paired]).unwrap_or(0.0);
+        let silhouette = silhouette(&scored, &found.assignment[..paired]).unwrap_or(0.0);
         tried.push(Tried { k, silhouette, inertia: found.objective / sample.rows as f64 });
     }
     let best = tried.iter().fold(tried[0], |best, t| if t.silhouette > best.silhouette { *t } else { best });
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_grow_and_end() {
+    fn candidates_grow_up_to_a_limit() {
         assert_eq!(candidates(240), [2, 3, 4, 5, 7, 9, 12, 16, 21]);
         assert_eq!(candidates(3), [2]);
         assert_eq!(candidates(2), [0usize; 0]);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_it() {
+    fn it_can_be_stopped() {
         let e = choose(&blobs(3, 20, 4, 0.1, 0), &FIT, &mut |_, _| Err(Error::stopped())).unwrap_err();
         assert_eq!(e.exit_code(), 130);
     }

@@ -1,8 +1,8 @@
 //! All dot products between two sets of row vectors, tile by tile: a matrix product whose result is never stored.
 //!
-//! k-means wants the smallest of the products' scores, kNN the largest k; both are a [`Visit`] that sees the products of one
-//! row with [`WIDTH`] others while they are still in the first cache. One call is single-threaded and fills its products in a
-//! fixed order: the same inputs give the same bits on any number of threads (but FMA rounds otherwise than CPUs without it).
+//! k-means keeps the smallest score of every row, kNN the k largest; both implement [`Visit`], which receives the products of
+//! one row with [`WIDTH`] others while they are still in the L1 cache. One call is single-threaded and fills its products in a
+//! fixed order: the same inputs give the same bits on any number of threads (CPUs without FMA round differently).
 //! Instructions are chosen at run time (AVX-512, AVX2 with FMA, NEON, portable).
 
 pub mod short;
@@ -35,20 +35,20 @@ impl Packed {
     }
 }
 
-/// Takes in the products of row `row` of the left side with the packed rows `first..first + WIDTH`. Products past the last
-/// packed row are zero. For one row, `first` grows from call to call.
+/// Receives dot products. `products` are those of row `row` of the left side with the packed rows `first..first + WIDTH`; past
+/// the last packed row they are zero. For one row, `first` grows from call to call.
 pub trait Visit {
     /// One strip of products.
     fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]);
 }
 
-/// Shows `visit` the dot products of the given `rows` of `left` with the rows of `panels` of `right`, panel by panel. Rows
-/// should be few enough to stay in the second cache: a few hundred.
+/// Passes `visit` the dot products of the given `rows` of `left` with the rows of `panels` of `right`, panel by panel. Give a
+/// few hundred rows at a time: they should stay in the L2 cache.
 pub fn products(left: &[f32], rows: &[u32], right: &Packed, panels: Range<usize>, visit: &mut impl Visit) {
-    Arch::new().dispatch(Job { left, rows, right, panels, visit });
+    Arch::new().dispatch(Kernel { left, rows, right, panels, visit });
 }
 
-struct Job<'a, V> {
+struct Kernel<'a, V> {
     left: &'a [f32],
     rows: &'a [u32],
     right: &'a Packed,
@@ -56,7 +56,7 @@ struct Job<'a, V> {
     visit: &'a mut V,
 }
 
-impl<V: Visit> WithSimd for Job<'_, V> {
+impl<V: Visit> WithSimd for Kernel<'_, V> {
     type Output = ();
 
     /// Tiles are as large as the registers allow: 24 accumulators of 32, or 12 of 16.
@@ -71,7 +71,7 @@ impl<V: Visit> WithSimd for Job<'_, V> {
     }
 }
 
-impl<V: Visit> Job<'_, V> {
+impl<V: Visit> Kernel<'_, V> {
     #[inline(always)]
     fn run<S: Simd, const ROWS: usize, const VECTORS: usize>(self, simd: S) {
         let Packed { dim, ref values, .. } = *self.right;
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Writes the products down.
+    /// Stores all products.
     struct Store<'a> {
         out: &'a mut [f32],
         columns: usize,
@@ -157,11 +157,11 @@ mod tests {
             let mut others = vec![vec![f32::NAN; m * n]; 2];
             let [portable, narrow] = &mut others[..] else { unreachable!() };
             let visit = &mut Store { out: portable, columns: n };
-            Job { left: &a, rows: &rows, right: &right, panels: panels.clone(), visit }.with_simd(pulp::Scalar);
+            Kernel { left: &a, rows: &rows, right: &right, panels: panels.clone(), visit }.with_simd(pulp::Scalar);
             #[cfg(target_arch = "x86_64")]
             if let Some(avx2) = pulp::x86::V3::try_new() {
                 let visit = &mut Store { out: narrow, columns: n };
-                Simd::vectorize(avx2, Job { left: &a, rows: &rows, right: &right, panels, visit });
+                Simd::vectorize(avx2, Kernel { left: &a, rows: &rows, right: &right, panels, visit });
                 // The same products in the same order: with FMA, the width of the vectors makes no difference.
                 prop_assert_eq!(&*narrow, &out);
             }

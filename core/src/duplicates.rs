@@ -1,7 +1,7 @@
-//! Near duplicates: rows whose cosine is at least a threshold, and what such pairs join into groups.
+//! Near duplicates: pairs of rows whose cosine is at least a threshold, joined into groups.
 //!
-//! All pairs are looked at, tile by tile ([`crate::dots`]). What is already known to be of one group is not noted again, and pairs
-//! that say nothing new are thrown away, so that memory is a few pairs a row however many copies there are.
+//! All pairs are compared, tile by tile (`dots.rs`). Pairs within a group that is already known are not stored, so that
+//! memory stays at a few pairs per row however many copies there are.
 
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::error::Result;
@@ -9,21 +9,21 @@ use crate::matrix::{Matrix, dot};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Rows of a work unit, and units between two looks at what is known.
+/// Rows of a work unit, and units between two updates of the known groups.
 const BLOCK: usize = 256;
 const UNITS: usize = 32;
-/// Pairs of a work unit before they are sifted.
+/// Pairs of a work unit that are stored before redundant ones are removed.
 const MOST: usize = 1 << 16;
 
-/// Images that are nearly the same.
+/// Rows that are nearly the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// Rows in growing order, each with its cosine to the first.
     pub members: Vec<(usize, f32)>,
 }
 
-/// The groups of unit rows that pairs with a cosine of `threshold` or more join, the largest first, then by their first row.
-/// `tick` is told how many rows are done; its error ends the work.
+/// Groups of unit rows connected by pairs with a cosine of `threshold` or more: the largest first, then by their first row.
+/// `tick` gets the number of rows done; its error ends the search.
 pub fn groups(features: &Matrix, threshold: f32, tick: &mut dyn FnMut(usize) -> Result<()>) -> Result<Vec<Group>> {
     let n = features.rows;
     let mut root: Vec<u32> = (0..n as u32).collect();
@@ -43,13 +43,13 @@ pub fn groups(features: &Matrix, threshold: f32, tick: &mut dyn FnMut(usize) -> 
                 let left = &features.values[start * features.dim..(start + rows) * features.dim];
                 let all: Vec<u32> = (0..rows as u32).collect();
                 let mut pairs = Pairs { start, rows: n, threshold, root: &root, found: Vec::new(), most: MOST };
-                // Pairs with rows before this unit were seen from the other side.
+                // Pairs with rows before this unit were found when those rows were compared.
                 products(left, &all, &packed, start / WIDTH..panels, &mut pairs);
                 forest(pairs.found)
             })
             .collect();
         found.into_iter().flatten().for_each(|(a, b)| join(&mut root, a, b));
-        // Everybody knows the first of the group before the next look.
+        // Every row points at the first row of its group before the next units start.
         for i in 0..n as u32 {
             root[i as usize] = find(&root, i);
         }
@@ -67,14 +67,14 @@ pub fn groups(features: &Matrix, threshold: f32, tick: &mut dyn FnMut(usize) -> 
     Ok(groups)
 }
 
-/// Pairs that pass.
+/// Collects the pairs that reach the threshold.
 struct Pairs<'a> {
     start: usize,
     rows: usize,
     threshold: f32,
     root: &'a [u32],
     found: Vec<(u32, u32)>,
-    /// Pairs from which on they are sifted.
+    /// Number of pairs at which redundant ones are removed.
     most: usize,
 }
 
@@ -108,7 +108,7 @@ impl Pairs<'_> {
     }
 }
 
-/// The pairs among `pairs` that join what the ones before them did not: at most one for every row.
+/// The pairs that connect rows which earlier pairs did not connect (a spanning forest): at most one per row.
 fn forest(pairs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     let mut above: HashMap<u32, u32> = HashMap::new();
     let top = |above: &mut HashMap<u32, u32>, row: u32| {
@@ -116,7 +116,7 @@ fn forest(pairs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
         while let Some(next) = above.get(&last) {
             last = *next;
         }
-        // The way is shorter the next time.
+        // Path compression.
         if last != row {
             above.insert(row, last);
         }
@@ -142,7 +142,7 @@ fn find(root: &[u32], mut i: u32) -> u32 {
     i
 }
 
-/// Makes one group of two; its first row stands for it.
+/// Joins the groups of `a` and `b`; the first row represents the group.
 fn join(root: &mut [u32], a: u32, b: u32) {
     let (a, b) = (find(root, a), find(root, b));
     root[a.max(b) as usize] = a.min(b);
@@ -159,7 +159,7 @@ mod tests {
         groups.into_iter().map(|g| g.members.into_iter().map(|m| m.0).collect()).collect()
     }
 
-    /// All pairs, then all rows that can be reached.
+    /// The definition: all pairs, then all rows reachable from one another.
     fn twin(features: &Matrix, threshold: f32) -> Vec<Vec<usize>> {
         let n = features.rows;
         let mut seen = vec![false; n];
@@ -187,7 +187,7 @@ mod tests {
         #[test]
         fn groups_are_those_of_the_slow_twin(groups in 1usize..30, each in 1usize..20, spread in 0.01f32..0.6, seed in 0u64..99) {
             let features = blobs(groups, each, 6, spread, seed).normalised();
-            // A threshold that no pair is within rounding of.
+            // A threshold to which no pair is equal but for rounding.
             let mut cosines: Vec<f32> = (0..features.rows)
                 .flat_map(|i| (0..i).map(move |j| (i, j)))
                 .map(|(i, j)| dot(features.row(i), features.row(j)))

@@ -1,4 +1,4 @@
-//! One error type: what kind of thing went wrong, what it was, what to do about it, and the error behind it.
+//! The error type: its kind, a message, a hint what to do, and the error that caused it.
 //!
 //! Messages and hints name settings in backticks (`` `train.lr` ``, `` `skip_bad_rows` ``); the program shows them as flags.
 
@@ -9,16 +9,16 @@ use std::sync::Arc;
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of thing went wrong; decides the exit code.
+/// The kind of an error; the exit code depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The command, an option or a config value is wrong.
     Usage,
-    /// Data cannot be read or makes no sense.
+    /// The data cannot be read or cannot be used.
     Data,
     /// A file cannot be read or written.
     File,
-    /// Training cannot go on.
+    /// Training cannot continue.
     Training,
     /// The user asked to stop; everything is saved.
     Stopped,
@@ -27,9 +27,9 @@ pub enum Kind {
 /// An error with its remedy. The program shows it as one `error:` line and one `hint:` line.
 #[derive(Clone, Debug)]
 pub struct Error {
-    /// What kind of error it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What went wrong, naming the thing.
+    /// What went wrong, with the name of the file, setting or row.
     pub message: String,
     /// What to do about it.
     pub hint: String,
@@ -64,17 +64,17 @@ impl Error {
         Self::new(Kind::Data, message, hint)
     }
 
-    /// A file that holds something else than it should.
+    /// A file with unexpected contents.
     pub fn file(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(Kind::File, message, hint)
     }
 
-    /// Training that cannot go on.
+    /// Training cannot continue.
     pub fn training(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(Kind::Training, message, hint)
     }
 
-    /// A stop the user asked for.
+    /// The user requested a stop.
     pub fn stopped() -> Self {
         Self::new(Kind::Stopped, "stopped", "run the command again")
     }
@@ -85,7 +85,7 @@ impl Error {
         let hint = match source.kind() {
             NotFound => "check the path: the file or its folder may have been moved or removed",
             PermissionDenied | ReadOnlyFilesystem => "check the permissions of the file and its folder",
-            StorageFull | QuotaExceeded | FileTooLarge => "free some disk space, then go on with `resume`",
+            StorageFull | QuotaExceeded | FileTooLarge => "free some disk space, then continue with `resume`",
             _ => "check the file and the disk it is on",
         };
         let copy = match source.raw_os_error() {
@@ -95,12 +95,12 @@ impl Error {
         Self::new(Kind::File, format!("cannot {doing} {}: {source}", path.display()), hint).with_source(copy)
     }
 
-    /// The same, caused by `source`.
+    /// Adds `source` as the cause.
     pub fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Error { source: Some(Arc::new(source)), ..self }
     }
 
-    /// The same, said of the file `path`.
+    /// Puts `path` in front of the message.
     pub fn at(self, path: &Path) -> Self {
         Error { message: format!("{}: {}", path.display(), self.message), ..self }
     }
@@ -115,7 +115,7 @@ impl Error {
     }
 }
 
-/// The candidate most like `word`, when one is like it at all.
+/// The candidate most similar to `word`, for hints in error messages; `None` when none is similar.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_behind_it_can_be_asked_for() {
+    fn errors_give_their_source() {
         use std::error::Error as _;
         let missing = std::fs::File::open("/no/such/file").unwrap_err();
         let e = Error::io("read", Path::new("/no/such/file"), &missing).at(Path::new("a"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nearest_names_a_likely_word_only() {
+    fn nearest_finds_similar_words_only() {
         assert_eq!(nearest("gama", ["gamma", "alpha"]), Some("gamma"));
         assert_eq!(nearest("zzzzzz", ["gamma", "alpha"]), None);
     }

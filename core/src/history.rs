@@ -1,7 +1,7 @@
-//! The past that CP_s asks: clusterings of the same rows, newest first, wherever they come from.
+//! Past clusterings for the votes of CP_s: earlier clusterings of the same rows, newest first.
 //!
-//! Where there is none, k-means is repeated: on half of the rows each time, drawn anew, from other first centroids; then every
-//! row goes to the nearest centroid. Rows whose company does not depend on who else was there keep it.
+//! Where there are none, k-means is repeated, each time on another random half of the rows and from other first centroids; then
+//! every row goes to the nearest centroid. Rows that clearly belong together share a cluster in every repetition.
 
 use crate::cancel::Progress;
 use crate::error::Result;
@@ -12,14 +12,14 @@ use crate::rng::{Key, Purpose};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Updates of the centroids in a repetition, as in the paper.
+/// Updates of the centroids per repetition, as in the paper.
 const ITERATIONS: usize = 20;
-/// Rows per centroid of a repetition at the most: more move a centroid by less than its own error.
+/// The most rows per centroid in a repetition: more would change a centroid by less than its standard error.
 const PER_CENTROID: usize = 256;
-/// Which round of the random numbers repetitions have to themselves.
+/// The round of the random numbers that is reserved for repetitions.
 const ROUND: u32 = 1;
 
-/// `n` clusterings of `features` into `k`, each on a half of the rows of its own. Plain means, as in the paper.
+/// `n` clusterings of `features` into `k` clusters, each fitted to another random half of the rows. Plain means, as in the paper.
 pub fn repeated(features: &Matrix, k: usize, n: usize, seed: u64, step: Progress) -> Result<Vec<Vec<u32>>> {
     let ids: Vec<u64> = (0..features.rows as u64).collect();
     let half = features.rows.div_ceil(2).min(PER_CENTROID * k.max(1)).max(k).min(features.rows);
@@ -80,9 +80,9 @@ mod tests {
         assert_eq!(past.len(), 5);
         assert!(told.is_sorted());
         for labels in &past {
-            assert!((0..100).all(|i| labels[i] == labels[i % 4]), "copies of a place part");
+            assert!((0..100).all(|i| labels[i] == labels[i % 4]), "copies are separated");
         }
-        // Where there are no groups, each repetition finds others.
+        // Without groups, each repetition finds other clusters.
         let cloud = blobs(1, 100, 8, 1.0, 2);
         let go = |seed| repeated(&cloud, 4, 2, seed, &mut |_, _| Ok(())).unwrap();
         assert_ne!(go(7)[0], go(7)[1], "each repetition has rows and first centroids of its own");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_said() {
+    fn errors_say_what_is_wrong_with_a_file() {
         let names = ["a.png".to_string()];
         let says = |text: &str, word: &str| {
             let (_dir, path) = file(text);
@@ -127,7 +127,7 @@ mod tests {
         };
         says("", "empty");
         says("file,group\na.png,1\n", "no column cluster; its columns are file, group");
-        says("file,cluster\na.png,1\na.png,2\n", "'a.png' is there twice");
+        says("file,cluster\na.png,1\na.png,2\n", "'a.png' occurs twice");
         says("file,cluster\nb.png,1\n", "'a.png' is not in it");
         says("file,cluster\na.png\n", "line 2 has 1 fields");
     }

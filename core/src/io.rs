@@ -1,4 +1,5 @@
-//! Reading and writing of files: whole or not at all, CSV, NumPy's arrays, safetensors, matrices, and the wire format of protocol buffers.
+//! Reading and writing of files: atomic writes, CSV, NumPy's arrays, safetensors, matrices, and the wire format of protocol
+//! buffers.
 
 pub mod atomic;
 pub mod csv;

@@ -5,9 +5,9 @@
 //! a large one, the donor; the donor is drawn with probability proportional to its size - 1, and the two centroids become copies of
 //! the donor's, nudged by `1 +- 1/1024` on alternate coordinates. After the last update, one more assignment.
 //!
-//! The N x K products are made tile by tile and reduced on the spot ([`crate::dots`]), and only where bounds cannot tell the
-//! outcome beforehand (`kmeans/assign.rs`). Blocks of rows and clusters are the units of parallel work, and
-//! neither depends on the number of threads: same inputs, same bits.
+//! The N x K products are computed tile by tile and never stored (`dots.rs`); those that bounds rule out are skipped
+//! (`kmeans/assign.rs`). The units of parallel work are blocks of rows and of clusters, which do not depend on the number of
+//! threads: same inputs, same bits.
 
 mod assign;
 mod multistart;
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
 
-/// How to cluster. [`KMeans::new`] has defaults: `KMeans { seed: 7, ..KMeans::new(10) }`.
+/// Settings of k-means. [`KMeans::new`] has defaults: `KMeans { seed: 7, ..KMeans::new(10) }`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KMeans<'a> {
     /// Number of clusters, K.
@@ -34,12 +34,12 @@ pub struct KMeans<'a> {
     pub spherical: bool,
     /// The first centroids, K of them. Paper: `None`, K distinct random rows.
     pub start: Option<&'a Matrix>,
-    /// A lasting number for every row, by which random rows are drawn, so that a removed row changes no other's draw; `None`
-    /// counts from 0.
+    /// A stable id for every row, from which the random choice of first rows follows, so that removing a row leaves the draws of
+    /// the others unchanged; `None` numbers the rows from 0.
     pub ids: Option<&'a [u64]>,
-    /// Everything random follows from it.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Which draw of the seed it is: (round, epoch) in training, (0, i) for the i-th of several starts.
+    /// Further coordinates of the random numbers: (round, epoch) in training, (0, i) for the i-th of several starts.
     pub draw: (u32, u32),
 }
 
@@ -50,7 +50,7 @@ impl KMeans<'_> {
     }
 }
 
-/// A partition of the rows. A few clusters may be empty.
+/// A partition of the rows. Clusters may be empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clusters {
     /// The cluster of every row.
@@ -80,7 +80,7 @@ pub fn kmeans(features: &Matrix, settings: &KMeans) -> Result<Clusters> {
 }
 
 /// As [`kmeans`]; `on_iteration` is called before each of the `iterations + 1` assignments with the number of those done, and
-/// its error ends the work.
+/// its error ends the clustering.
 pub fn kmeans_with(
     features: &Matrix,
     settings: &KMeans,
@@ -119,7 +119,7 @@ pub fn kmeans_with(
     Ok(Clusters { assignment, centroids, distances, objective })
 }
 
-/// The clustering with the least objective of `run(0)` to `run(runs - 1)`, the first of equals; one run at the least.
+/// The clustering with the smallest objective of `run(0)` to `run(runs - 1)`, the first of equals; runs at least once.
 pub fn best_of(runs: u32, mut run: impl FnMut(u32) -> Result<Clusters>) -> Result<Clusters> {
     let mut best = run(0)?;
     for i in 1..runs {
@@ -141,13 +141,13 @@ fn check(features: &Matrix, &KMeans { k, start, ids, .. }: &KMeans) -> Result<()
     let bounded = |f: &Matrix| f.values.par_chunks(1 << 16).all(|chunk| chunk.iter().all(|x| x.abs() < 1e15));
     if !bounded(features) {
         return Err(Error::training(
-            "some features are not numbers, or beyond all bounds: they cannot be clustered",
-            "start anew with a lower learning rate (`train.lr`) or a higher temperature (`objective.tau`)",
+            "some features are not finite or too large: they cannot be clustered",
+            "train again with a lower learning rate (`train.lr`) or a higher temperature (`objective.tau`)",
         ));
     }
     if let Some(ids) = ids.filter(|ids| ids.len() != features.rows) {
         return Err(Error::usage(
-            format!("{} ids do not number {} rows", ids.len(), features.rows),
+            format!("there are {} ids for {} rows", ids.len(), features.rows),
             "give one id per row",
         ));
     }
@@ -163,7 +163,7 @@ fn check(features: &Matrix, &KMeans { k, start, ids, .. }: &KMeans) -> Result<()
     }
     if !bounded(start) {
         return Err(Error::usage(
-            "some first centroids are not numbers, or beyond all bounds",
+            "some first centroids are not finite or too large",
             "give centroids of finite numbers",
         ));
     }

@@ -1,10 +1,10 @@
-//! Labels that are probably wrong: those with which a vote within clusters and a ridge classifier disagree.
+//! Labels that are probably wrong: a vote within the clusters and a ridge classifier suggest another one.
 //!
 //! In every clustering, the purified members of a row's cluster, the row itself left out, have shares of labels; the [`ClusterVote`]
 //! is their mean over all clusterings. It is taken twice: the second time every member counts by the share its own label had,
-//! so that labels which are probably wrong say less about those of others. The [`RidgeProbe`] knows what clusters cannot:
-//! which directions of the features tell labels apart. `p(label | row)` is the mean of both. A row is suspected when another
-//! label has the greatest share, and the more, the less of its own label there is.
+//! so that labels which are probably wrong say less about those of others. The [`RidgeProbe`] adds what clusters do
+//! not show: which directions of the features separate the labels. `p(label | row)` is the mean of both. A row is suspected when another
+//! label has the greatest share; the smaller the share of its own label, the stronger the suspicion.
 
 mod ridge;
 
@@ -14,13 +14,13 @@ use crate::matrix::Matrix;
 use crate::purify::{History, Purified, Rules, purify};
 use rayon::prelude::*;
 
-/// Pseudo-members with labels by their shares in all rows, so that a cluster without others suggests nothing odd.
+/// Weight of a prior, the shares of the labels among all rows, so that a cluster without other members suggests no rare label.
 const PRIOR: f64 = 0.5;
 
-/// Rows that are judged at once.
+/// Rows of a work unit.
 const BLOCK: usize = 256;
 
-/// What the cluster vote and the ridge classifier say about a label.
+/// The result for the label of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// The label with the greatest share; the row's own where no other has more.
@@ -29,13 +29,13 @@ pub struct Verdict {
     pub doubt: f32,
 }
 
-/// Clusterings with what purification trusts of them.
+/// Clusterings and the members that purification kept in them.
 pub struct ClusterVote<'a> {
     clusterings: Vec<(&'a [u32], Vec<bool>)>,
 }
 
 impl<'a> ClusterVote<'a> {
-    /// The clusters `assignment`, purified, and the `past` ones, each purified by `rules` but for votes.
+    /// From the purified clusters `assignment` and the `past` clusterings, each of which is purified by `rules` without votes.
     pub fn new(
         features: &Matrix,
         assignment: &'a [u32],
@@ -54,7 +54,7 @@ impl<'a> ClusterVote<'a> {
         ClusterVote { clusterings }
     }
 
-    /// What the clusters of every row, and the `probe` if there is one, say of its label; nothing of rows without one.
+    /// The verdict on the label of every row, from the clusters and, if given, the `probe`; `None` for rows without a label.
     pub fn verdicts(&self, of: &[Option<u32>], classes: usize, probe: Option<&RidgeProbe>) -> Vec<Option<Verdict>> {
         let equal = vec![1.0; of.len()];
         let first = self.shares(of, classes, &equal, None);
@@ -78,7 +78,7 @@ impl<'a> ClusterVote<'a> {
         of.iter().flatten().for_each(|class| prior[*class as usize] += 1.0);
         let all: f64 = prior.iter().sum();
         prior.iter_mut().for_each(|p| *p *= PRIOR / all.max(1.0));
-        // The weight of every label among the trusted members of each cluster.
+        // The weight of every label among the kept members of each cluster.
         let sums: Vec<Vec<f64>> = (self.clusterings.par_iter())
             .map(|(labels, trusts)| {
                 let clusters = labels.iter().max().map_or(0, |c| *c as usize + 1);
@@ -97,7 +97,7 @@ impl<'a> ClusterVote<'a> {
             for ((labels, trusts), sums) in self.clusterings.iter().zip(&sums) {
                 let vote = &sums[labels[row] as usize * classes..][..classes];
                 let itself = if trusts[row] { weights[row] } else { 0.0 };
-                // Rounding may leave a hair less than nothing.
+                // Rounding can make it slightly negative.
                 let members = (vote.iter().sum::<f64>() - itself).max(0.0);
                 for (class, share) in shares.iter_mut().enumerate() {
                     let others = (vote[class] - if class == own { itself } else { 0.0 }).max(0.0);
@@ -121,7 +121,7 @@ impl<'a> ClusterVote<'a> {
     }
 }
 
-/// The rows of which another label is suggested, those with the most doubtful labels first; ties by row.
+/// The rows for which another label is suggested, the most doubtful first; ties by row.
 pub fn ranked(of: &[Option<u32>], verdicts: &[Option<Verdict>]) -> Vec<usize> {
     let suspected = |row: &usize| verdicts[*row].is_some_and(|v| Some(v.suggested) != of[*row]);
     let mut rows: Vec<usize> = (0..of.len()).filter(suspected).collect();
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::testing::blobs;
 
-    const RULES: Rules = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
+    const RULES: Rules = Rules::WHOLE;
 
     fn vote<'a>(features: &Matrix, now: &'a [u32], past: &'a [Vec<u32>]) -> ClusterVote<'a> {
         let purified = purify(features, now, 2, &RULES, &History::default());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn flipped_labels_are_found_and_rows_without_one_are_passed_over() {
+    fn flipped_labels_are_found_and_rows_without_one_are_skipped() {
         let features = blobs(2, 30, 6, 0.05, 4);
         let now: Vec<u32> = (0..60).map(|i| i % 2).collect();
         let mut of: Vec<Option<u32>> = now.iter().map(|c| Some(*c)).collect();

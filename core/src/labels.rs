@@ -1,4 +1,4 @@
-//! Classes of rows, known from outside: a folder each, or a column of a CSV file.
+//! Labels: the classes of rows, from the names of folders or a column of a CSV file.
 
 use crate::error::{Error, Result};
 use crate::io::table::{aligned, columns};
@@ -14,27 +14,27 @@ pub struct Labels {
     pub of: Vec<u32>,
 }
 
-/// The class of every row from texts; an empty text is no class.
-pub fn classes_of(texts: &[String]) -> (Vec<String>, Vec<Option<u32>>) {
+/// The sorted class names among `texts`, and the class of every row; an empty text means no class.
+fn classes_of(texts: &[String]) -> (Vec<String>, Vec<Option<u32>>) {
     let classes: BTreeSet<&String> = texts.iter().filter(|t| !t.is_empty()).collect();
     let classes: Vec<String> = classes.into_iter().cloned().collect();
     let of = texts.iter().map(|t| classes.binary_search(t).ok().map(|c| c as u32)).collect();
     (classes, of)
 }
 
-/// Labels from a CSV file with a column `label`: by the names in its column `file`, when it has one and rows have names, else
-/// line by line.
+/// Labels from a CSV file with a column `label`: matched by the names in its column `file`, if it has one and the rows have
+/// names, else by the order of lines.
 pub fn read(path: &Path, rows: usize, names: Option<&[String]>) -> Result<(Vec<String>, Vec<Option<u32>>)> {
     let (files, labels) = columns(path, "label")?;
     let found = classes_of(&aligned(path, &files, &labels, rows, names)?);
     if found.0.len() < 2 {
         let message = format!("{}: it has {} different labels", path.display(), found.0.len());
-        return Err(Error::data(message, "give at least two: with one there is nothing to confuse it with"));
+        return Err(Error::data(message, "give a file with at least two different labels"));
     }
     Ok(found)
 }
 
-/// Labels of all rows, when every one has one.
+/// The labels, if every row has one.
 pub fn complete(classes: &[String], of: &[Option<u32>]) -> Option<Labels> {
     let of: Option<Vec<u32>> = of.iter().copied().collect();
     Some(Labels { classes: classes.to_vec(), of: of? })
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_come_by_name_or_by_line() {
+    fn labels_are_matched_by_name_or_by_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("labels.csv");
         std::fs::write(&path, "file,label\nb,dog\na,cat\nc,\n").unwrap();

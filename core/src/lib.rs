@@ -1,5 +1,5 @@
-//! Clusters of any matrix, purified: the parts of Progressive Cluster Purification (PCP; Zhang et al., ICPR 2020) that know no
-//! network.
+//! Clustering and purifying the rows of a matrix: the parts of Progressive Cluster Purification (PCP; Zhang et al., ICPR 2020)
+//! that need no neural network.
 //!
 //! Cluster the rows of a matrix:
 //!
@@ -38,12 +38,12 @@
 //! ```
 //!
 //! Files: [`io::matrix::read`] reads a matrix and the names of its rows from NumPy, CSV or safetensors.
-//! `examples/purify_rows.rs` puts it all together.
+//! `examples/purify_rows.rs` shows all of it together.
 
 pub mod cancel;
 pub mod centres;
 pub mod cluster_count;
-pub mod dots;
+mod dots;
 pub mod duplicates;
 pub mod error;
 pub mod history;

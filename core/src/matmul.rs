@@ -1,7 +1,7 @@
-//! Products of matrices: a checked, single-threaded door to the `gemm` crate.
+//! Matrix products: a checked, single-threaded wrapper of the `gemm` crate.
 //!
-//! One call is one work unit. Callers cut their work into units by its shape alone and run them in parallel, so results do
-//! not depend on the number of threads.
+//! One call is one work unit. Callers divide their work by the shapes of their matrices alone and run the units in parallel, so
+//! that results do not depend on the number of threads.
 
 use crate::matrix::MatrixRef;
 
@@ -9,7 +9,7 @@ use crate::matrix::MatrixRef;
 #[allow(unsafe_code)]
 pub fn matmul(a: MatrixRef, b: MatrixRef, out: &mut [f32], add: bool) {
     assert_eq!(a.cols, b.rows, "inner dimensions differ");
-    assert_eq!(out.len(), a.rows * b.cols, "the output has another shape");
+    assert_eq!(out.len(), a.rows * b.cols, "the output has the wrong length");
     let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
     // SAFETY: `MatrixRef::new` checked that each slice holds rows * cols values, the strides above stay within them, and
     // `out` was checked against the product's shape just now; `out` is borrowed mutably, so it overlaps neither input.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// `rows` vectors of `dim` numbers, one after the other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matrix {
-    /// How many vectors.
+    /// Number of rows.
     pub rows: usize,
-    /// How long each is.
+    /// Number of columns.
     pub dim: usize,
     /// `rows * dim` values, row by row.
     pub values: Vec<f32>,
@@ -27,19 +27,19 @@ impl Matrix {
         &self.values[i * self.dim..(i + 1) * self.dim]
     }
 
-    /// All of it, borrowed for a product.
+    /// The matrix, borrowed for a product.
     pub fn view(&self) -> MatrixRef<'_> {
         MatrixRef::new(&self.values, self.rows, self.dim)
     }
 
-    /// The rows asked for, in that order; a row may be asked for more than once.
+    /// The given rows, in that order; a row may be given more than once.
     pub fn select_rows(&self, rows: &[usize]) -> Matrix {
         let mut values = Vec::with_capacity(rows.len() * self.dim);
         rows.iter().for_each(|row| values.extend_from_slice(self.row(*row)));
         Matrix { rows: rows.len(), dim: self.dim, values }
     }
 
-    /// The matrix without the ascending rows `out`; in place, since it may fill half of the memory.
+    /// Removes the rows `out`, which must be ascending; in place, since the matrix may fill half of the memory.
     pub fn remove_rows(mut self, out: &[usize]) -> Matrix {
         let dim = self.dim;
         let (mut kept, mut gone) = (0, out.iter().copied().peekable());
@@ -92,11 +92,11 @@ pub struct MatrixRef<'a> {
 impl<'a> MatrixRef<'a> {
     /// `rows` x `cols`, row by row.
     pub fn new(values: &'a [f32], rows: usize, cols: usize) -> Self {
-        assert_eq!(values.len(), rows * cols, "a {rows} x {cols} matrix needs as many values");
+        assert_eq!(values.len(), rows * cols, "a {rows} x {cols} matrix needs rows * cols values");
         MatrixRef { values, rows, cols, transposed: false }
     }
 
-    /// The transpose, without moving anything.
+    /// The transpose; no data is moved.
     pub fn t(self) -> Self {
         MatrixRef { rows: self.cols, cols: self.rows, transposed: !self.transposed, ..self }
     }
@@ -107,18 +107,18 @@ impl<'a> MatrixRef<'a> {
     }
 }
 
-/// How near two rows are.
+/// The distance between rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
-    /// The angle: rows are scaled to unit length, and so are the centroids of k-means.
+    /// By angle: rows and the centroids of k-means are scaled to unit length.
     Cosine,
-    /// The straight line.
+    /// Euclidean distance.
     Euclidean,
 }
 
 impl Metric {
-    /// `features` as distances are taken between them: scaled to unit length for the cosine.
+    /// Prepares `features` for this distance: scales rows to unit length for the cosine.
     pub fn prepared(self, mut features: Matrix) -> Matrix {
         if self == Metric::Cosine {
             features.values.par_chunks_mut(features.dim.max(1)).for_each(normalise);

@@ -3,10 +3,10 @@
 //! For unit rows the cosine is the dot product `s`. A query's class is the one with the largest sum of `exp(s / tau)` over its
 //! k nearest bank rows; the paper has k = 200, tau = 0.1. One search serves every `k` up to its own and every `tau`.
 //!
-//! Similarities are made tile by tile ([`crate::dots`]) and pass a threshold, the k-th best so far, on the spot: memory is
-//! 2k candidates a query of the block at hand, however large the bank. Of equal similarities the lower index comes first.
-//! Where the bank lies near a subspace, as embeddings of a trained network do, the tiles hold upper bounds from short
-//! stand-ins ([`crate::dots::short`]), and only candidates whose bound passes are computed in full.
+//! Similarities are computed tile by tile (`dots.rs`) and compared at once with the k-th best so far, so that at most 2k
+//! candidates per query of a block are stored, however large the bank. Of equal similarities the lower index comes first.
+//! Where the bank lies near a subspace, as embeddings of a trained network do, the tiles hold upper bounds from
+//! shortened rows (`dots/short.rs`), and only candidates whose bound is large enough are computed in full.
 
 use rayon::prelude::*;
 
@@ -29,7 +29,7 @@ pub struct Neighbours {
 }
 
 /// The `k` rows of `bank` nearest to every query, or as many as there are; rows of both have unit length. With
-/// `exclude_self`, query i never finds bank row i (leave-one-out). `tick` is told how many queries have been served.
+/// `exclude_self`, query i never finds bank row i (leave-one-out). `tick` gets the number of queries done.
 pub fn nearest(
     queries: &Matrix,
     bank: &Matrix,
@@ -44,7 +44,7 @@ pub fn nearest(
         return neighbours;
     }
     assert_eq!(queries.dim, bank.dim, "queries and bank of different dimensions");
-    // For a few queries, looking for a basis does not pay.
+    // For a few queries, finding a basis takes longer than it saves.
     let basis = if queries.rows < BLOCK { None } else { Basis::new(bank) };
     let short = basis.as_ref().map(|basis| (basis.shorten(queries), basis.shorten(bank)));
     let (left, right) = short.as_ref().map_or((queries, bank), |(left, right)| (left, right));
@@ -69,7 +69,7 @@ pub fn nearest(
         for (row, (index, similarity)) in index.chunks_mut(k).zip(similarity.chunks_mut(k)).enumerate() {
             best.keys[row].sort_unstable_by(|a, b| b.cmp(a));
             for ((key, i), s) in best.keys[row].iter().zip(index).zip(similarity) {
-                (*s, *i) = opened(*key);
+                (*s, *i) = from_sort_key(*key);
             }
         }
         tick(served);
@@ -80,27 +80,27 @@ pub fn nearest(
 /// The best candidates of every query of a block.
 struct Best<'a> {
     k: usize,
-    /// Rows of the bank; strips may run past it.
+    /// Number of bank rows; strips of products may extend past the last.
     bank: usize,
     /// With leave-one-out, the bank row of the block's first query.
     own: Option<usize>,
-    /// What a similarity must exceed; NaN, which nothing fails to, until there are k candidates.
+    /// The k-th best similarity, which a candidate must exceed; NaN, which excludes none, until there are k candidates.
     threshold: Vec<f32>,
     keys: Vec<Vec<u64>>,
-    /// What it takes to compute candidates in full, when what arrives are bounds.
+    /// The data for computing candidates in full, when the products are bounds.
     bounds: Option<Bounds<'a>>,
 }
 
-/// The rows behind their stand-ins.
+/// The full rows of the shortened ones.
 struct Bounds<'a> {
     queries: &'a [f32],
     bank: &'a Matrix,
-    /// How far a bound may lie below the similarity by rounding, for every query.
+    /// For every query, how far rounding may put a bound below the similarity.
     slack: Vec<f32>,
 }
 
 impl Bounds<'_> {
-    /// The similarity itself. The bank's rows of a panel are asked for by many queries in turn and stay in the cache.
+    /// The similarity itself. Many queries in turn need the bank rows of a panel, which stay in the cache.
     #[inline(always)]
     fn resolve(&self, row: usize, index: usize) -> f32 {
         similarity(&self.queries[row * self.bank.dim..][..self.bank.dim], self.bank.row(index))
@@ -125,7 +125,7 @@ impl Visit for Best<'_> {
     #[inline(always)]
     fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
         let threshold = self.threshold[row];
-        // Candidates arrive by ascending index, so one that equals the k-th best comes after it and may go.
+        // Candidates come by ascending index, so one that equals the k-th best ranks after it and can be skipped.
         let mut failed = true;
         for p in products {
             failed &= *p <= threshold;
@@ -155,7 +155,7 @@ impl Best<'_> {
                     Some(bounds) => bounds.resolve(row, first + l),
                     None => products[l % WIDTH],
                 };
-                keys.push(sealed(s, (first + l) as u32));
+                keys.push(sort_key(s, (first + l) as u32));
             }
         }
         if keys.len() >= 2 * self.k {
@@ -169,20 +169,20 @@ impl Best<'_> {
     fn cut(&mut self, row: usize) {
         let keys = &mut self.keys[row];
         let (_, kth, _) = keys.select_nth_unstable_by(self.k - 1, |a, b| b.cmp(a));
-        self.threshold[row] = opened(*kth).0 - self.bounds.as_ref().map_or(0.0, |b| b.slack[row]);
+        self.threshold[row] = from_sort_key(*kth).0 - self.bounds.as_ref().map_or(0.0, |b| b.slack[row]);
         keys.truncate(self.k);
     }
 }
 
-/// Similarity and index as one number: the greater, the nearer, and of equal similarities the lower index is the greater.
-fn sealed(similarity: f32, index: u32) -> u64 {
-    // Adding zero makes one zero of two. Flipping sign or all bits makes the order of the bits that of the numbers.
+/// Similarity and index as one number that sorts by similarity, then by falling index.
+fn sort_key(similarity: f32, index: u32) -> u64 {
+    // Adding zero turns -0 into 0. Flipping the sign bit, or all bits of negative numbers, makes the bits sort like the numbers.
     let bits = (similarity + 0.0).to_bits();
     let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
     u64::from(ordered) << 32 | u64::from(!index)
 }
 
-fn opened(key: u64) -> (f32, u32) {
+fn from_sort_key(key: u64) -> (f32, u32) {
     let ordered = (key >> 32) as u32;
     let bits = if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered };
     (f32::from_bits(bits), !(key as u32))
@@ -271,15 +271,15 @@ mod tests {
 
         #[test]
         fn keys_keep_order_and_content(a in -1.0f32..1.0, b in -1.0f32..1.0, i: u32, j: u32) {
-            prop_assert_eq!(opened(sealed(a, i)), (a, i));
+            prop_assert_eq!(from_sort_key(sort_key(a, i)), (a, i));
             let nearer = a > b || (a == b && i < j);
-            prop_assert_eq!(sealed(a, i) > sealed(b, j), nearer);
+            prop_assert_eq!(sort_key(a, i) > sort_key(b, j), nearer);
         }
     }
 
-    /// Rows near a subspace, where bounds leave most of the work out.
+    /// Rows near a subspace, where most candidates are skipped.
     #[test]
-    fn short_stand_ins_change_nothing() {
+    fn shortened_rows_change_nothing() {
         let (n, dim, k) = (2500, 40, 30);
         let plane = unit_rows(5, dim, 1);
         let near = |rows: usize, seed: u64| {
@@ -318,11 +318,11 @@ mod tests {
         assert_eq!(found.index, [0, 3, 6, 9, 12]);
         let found = nearest(&Matrix::new(2, vec![-1.0, 0.0]), &bank, 3, false, &|_| ());
         assert_eq!(found.index, [1, 2, 4]);
-        assert_eq!(sealed(-0.0, 3), sealed(0.0, 3));
+        assert_eq!(sort_key(-0.0, 3), sort_key(0.0, 3));
     }
 
     #[test]
-    fn threads_do_not_change_a_bit_and_every_query_is_told() {
+    fn threads_do_not_change_a_bit_and_progress_covers_every_query() {
         let (queries, bank) = (unit_rows(500, 20, 1), unit_rows(700, 20, 2));
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_not_numbers_do_no_harm() {
+    fn nan_rows_do_not_panic() {
         let mut bank = unit_rows(100, 3, 0);
         bank.values[6..12].fill(f32::NAN);
         let found = nearest(&bank, &bank, 10, true, &|_| ());

@@ -1,19 +1,19 @@
-//! Which rows belong least: how far a row is from its own centre compared with the next, and how seldom it had its company.
+//! Outlier scores: from the distance of a row to its own centre compared with the next one, and from the votes of CP_s.
 
 use crate::centres::{distance, means};
 use crate::matrix::Matrix;
 use crate::neighbours::nearest;
 use crate::purify::{Purified, Status};
 
-/// Rows that are compared with all centres at once.
+/// Rows of a work unit.
 const BLOCK: usize = 1 << 16;
 
-/// How little each row belongs, from 0 to 1.
+/// The outlier score of each row, from 0 (belongs to its cluster) to 1.
 ///
 /// The mean of two shares. One is the distance to the centre of the row's cluster over that to the nearest other centre: near 1
-/// for what lies between clusters, and for what lies far from all of them. The other is `(V_max - V) / (2 (V_max - 1))`: 0 for
-/// a row that always had the company of its cluster's anchor, 1 for one that never had; where no vote was counted, it is left
-/// out. A row alone in its cluster belongs to nothing: 1. `greatest` is V_max.
+/// for rows between clusters and for rows far from all of them. The other is `(V_max - V) / (2 (V_max - 1))`: 0 for a row that
+/// shared the cluster of the anchor in all past clusterings, 1 for one that never did; left out where no vote was counted.
+/// A row alone in its cluster scores 1. `greatest` is V_max.
 pub fn doubts(features: &Matrix, assignment: &[u32], clusters: usize, purified: &Purified, greatest: f64) -> Vec<f32> {
     let (centres, sizes) = means(features, assignment, clusters, &|_| true);
     let others = nearest_others(features, assignment, &centres, &sizes);
@@ -24,7 +24,7 @@ pub fn doubts(features: &Matrix, assignment: &[u32], clusters: usize, purified: 
         }
         let own = purified.distance[row];
         let between = match others[row] {
-            // One cluster alone: by the farthest of its members.
+            // A single cluster: relative to its farthest member.
             other if other.is_infinite() => {
                 if farthest > 0.0 {
                     own / farthest
@@ -65,7 +65,7 @@ fn nearest_others(features: &Matrix, assignment: &[u32], centres: &Matrix, sizes
     found
 }
 
-/// The rows that purification did not trust, those that belong least first; ties by row.
+/// The rows that purification did not keep or pull back, the highest score first; ties by row.
 pub fn ranked(status: &[Status], doubts: &[f32]) -> Vec<usize> {
     let mut rows: Vec<usize> = (0..status.len()).filter(|row| !status[*row].belongs()).collect();
     rows.sort_by(|a, b| doubts[*b].total_cmp(&doubts[*a]).then(a.cmp(b)));
@@ -78,7 +78,7 @@ mod tests {
     use crate::purify::{History, Rules, Votes, purify};
     use crate::testing::blobs;
 
-    const RULES: Rules = Rules { gamma: Some(0.5), whole_up_to: 0, votes: None, stop_at_first_single: false };
+    const RULES: Rules = Rules { gamma: Some(0.5), ..Rules::WHOLE };
 
     /// On a line: cluster 0 = {0, 1, 2} with its centre at 1, cluster 1 = {9, 10, 11} at 10, cluster 2 = {50} alone.
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         let purified = purify(&same, &[0; 4], 1, &RULES, &History::default());
         assert_eq!(doubts(&same, &[0; 4], 1, &purified, 1.0), [0.0; 4]);
         let purified = purify(&same, &[0, 0, 1, 1], 2, &RULES, &History::default());
-        assert_eq!(doubts(&same, &[0, 0, 1, 1], 2, &purified, 1.0), [1.0; 4], "between two that are the same");
+        assert_eq!(doubts(&same, &[0, 0, 1, 1], 2, &purified, 1.0), [1.0; 4], "two equal centres");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Principal components: the directions in which features vary most.
 //!
-//! Where many components are asked for, or features are short, the covariance is made and decomposed whole, by Jacobi's
-//! rotations (`pca/jacobi.rs`). For a few of long features that takes minutes: their leading components alone are found
-//! without ever making the covariance (`pca/leading.rs`).
+//! With few columns, or when many components are wanted, the covariance is computed and fully decomposed by Jacobi rotations
+//! (`pca/jacobi.rs`). With many columns that takes minutes, so that a few leading components are found without computing the
+//! covariance (`pca/leading.rs`).
 
 mod jacobi;
 mod leading;
@@ -20,24 +20,24 @@ pub struct Pca {
     pub variances: Vec<f64>,
 }
 
-/// Variances below this share of the greatest are rounding: whitening leaves such directions out.
+/// Variances below this share of the greatest are rounding errors: whitening sets such directions to zero.
 const FLAT: f64 = 1e-9;
-/// Features up to this long are always decomposed whole: it takes a second at the most.
+/// Up to this many columns the covariance is always fully decomposed: it takes at most a second.
 const SHORT: usize = 256;
-/// Components of longer features that are found one by one: more of them are faster whole.
+/// With more columns, up to this many components are found by iteration: for more, a full decomposition is faster.
 const FEW: usize = 16;
 
 impl Pca {
-    /// The first `components` of the `features`' covariance. `on_step` is called many times a second; its error ends the work.
+    /// The first `components` of the `features`' covariance. `on_step` is called many times a second; its error ends the calculation.
     pub fn fit(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
         match features.dim > SHORT && components <= FEW {
             true => Self::leading(features, components, on_step),
-            false => Self::whole(features, components, on_step),
+            false => Self::full(features, components, on_step),
         }
     }
 
-    /// By a decomposition of the whole covariance.
-    fn whole(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
+    /// By a full decomposition of the covariance.
+    fn full(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
         const ROWS: usize = 64;
         let (n, d) = (features.rows.max(1) as f64, features.dim);
         let mean = mean(features);
@@ -58,14 +58,14 @@ impl Pca {
         Ok(Self::from_pairs(mean, pairs, components))
     }
 
-    /// By iterations that look for the leading components alone.
+    /// By iterations that find the leading components only.
     fn leading(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
         let mean = mean(features);
         let pairs = leading::eigen(features, &mean, components, on_step)?;
         Ok(Self::from_pairs(mean, pairs, components))
     }
 
-    /// Takes the first of eigenvalues and eigenvectors (one a row).
+    /// From eigenvalues and eigenvectors (one a row), of which the first `components` are used.
     fn from_pairs(mean: Vec<f64>, (values, vectors): (Vec<f64>, Vec<Vec<f64>>), components: usize) -> Self {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by(|a, b| values[*b].total_cmp(&values[*a]).then(a.cmp(b)));
@@ -80,7 +80,7 @@ impl Pca {
         Pca { mean, directions: order.iter().map(direction).collect(), variances }
     }
 
-    /// `features` along the directions; when `whiten`, each is scaled to variance 1.
+    /// Projects `features` onto the directions; with `whiten`, each is scaled to variance 1.
     pub fn apply(&self, features: &Matrix, whiten: bool) -> Matrix {
         let greatest = self.variances.first().copied().unwrap_or(0.0);
         let scale = |v: &f64| match whiten {

@@ -1,15 +1,16 @@
 //! Cluster purification: which members of a cluster may serve as positives of one another.
 //!
-//! CP_r filters unreliable samples: per cluster, the `floor((1 - gamma) n)` members nearest to its centre are kept.
-//! CP_s corrects that with the past: V(i) (Eq. 2) counts in how many of the last n clusterings sample i shared the cluster
-//! of the anchor, the member nearest to the centre. Kept members that seldom did are dropped, filtered ones that nearly
-//! always did are pulled back.
+//! CP_r filters unreliable samples: per cluster, the `floor((1 - gamma) n)` members nearest to its centre are *kept*, the others
+//! *filtered*.
+//! CP_s corrects that by a vote of past clusterings: V(i) (Eq. 2) counts in how many of the last n clusterings sample i shared the cluster
+//! of the anchor, the member nearest to the centre. Kept members with a low vote are *dropped*, filtered members with
+//! a high vote are *pulled back*. *Kept* as a share of all images counts those that have a positive set afterwards.
 
 use crate::matrix::Matrix;
 use rayon::prelude::*;
 use std::collections::VecDeque;
 
-/// What purification made of a sample.
+/// The result of purification for a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Status {
@@ -17,11 +18,11 @@ pub enum Status {
     Kept = 0,
     /// Too far from the centre (CP_r): learns as an instance.
     Filtered = 1,
-    /// Near the centre, but seldom in this company before (CP_s): learns as an instance.
+    /// Near the centre, but in few past clusterings together with the anchor (CP_s): learns as an instance.
     Dropped = 2,
-    /// Far from the centre, but nearly always in this company before (CP_s): a positive again.
+    /// Far from the centre, but in nearly all past clusterings together with the anchor (CP_s): a positive again.
     PulledBack = 3,
-    /// Alone in its set, or not clustered at all.
+    /// Without other positives: alone in its set, or not clustered.
     Instance = 4,
 }
 
@@ -47,12 +48,12 @@ impl Status {
     }
 }
 
-/// Clusters and what purification made of every sample.
+/// The cluster of every sample and the result of purification.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grouping {
     /// Cluster of every sample.
     pub cluster: Vec<u32>,
-    /// What became of it.
+    /// Status of every sample.
     pub status: Vec<Status>,
     /// Distance to the mean of its cluster.
     pub distance: Vec<f32>,
@@ -60,12 +61,12 @@ pub struct Grouping {
     pub vote: Vec<f32>,
 }
 
-/// For every sample a set of positives, itself among them, or none: then it is its own instance.
+/// The positive set of every sample, which includes the sample itself; a sample without a set is its own instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Positives {
     /// Set of every sample, or `NONE`.
     set_of: Vec<u32>,
-    /// Where each set begins in `members`; one more entry for the end.
+    /// Index in `members` at which each set begins, and a last entry for the end.
     starts: Vec<u32>,
     /// The sets, one after the other, each in growing order.
     members: Vec<u32>,
@@ -74,7 +75,7 @@ pub struct Positives {
 const NONE: u32 = u32::MAX;
 
 impl Positives {
-    /// Every one of `samples` is an instance.
+    /// `samples` instances.
     pub fn instances(samples: usize) -> Self {
         Positives { set_of: vec![NONE; samples], starts: vec![0], members: Vec::new() }
     }
@@ -94,7 +95,7 @@ impl Positives {
         positives
     }
 
-    /// From one set for each sample, itself among them, or none; sets may overlap.
+    /// From the set of each sample, which includes the sample itself, or `None`; sets may overlap.
     pub fn from_own(sets: Vec<Option<Vec<u32>>>) -> Self {
         let mut positives = Self::instances(sets.len());
         for (i, set) in sets.into_iter().enumerate() {
@@ -156,7 +157,7 @@ impl History {
         History { labels: labels.into_iter().collect() }
     }
 
-    /// Stores a clustering and forgets those beyond the last `keep`.
+    /// Adds a clustering and removes those older than the last `keep`.
     pub fn push(&mut self, labels: Vec<u32>, keep: usize) {
         self.labels.push_front(labels);
         self.labels.truncate(keep);
@@ -192,7 +193,7 @@ impl History {
 /// The settings of CP_s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Votes {
-    /// How much a vote counts less with every epoch it is older.
+    /// Factor on the weight of a vote for every epoch of its age.
     pub alpha: f64,
     /// Kept members below this are dropped.
     pub lower: f64,
@@ -200,7 +201,7 @@ pub struct Votes {
     pub upper: f64,
 }
 
-/// How to purify in one epoch.
+/// The rules of purification in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Share that CP_r filters out; `None` keeps clusters whole.
@@ -209,21 +210,21 @@ pub struct Rules {
     pub whole_up_to: usize,
     /// CP_s, once it acts.
     pub votes: Option<Votes>,
-    /// The release's quirk: after the first cluster of fewer than two members, all samples are instances.
+    /// As in the authors' released code: from the first cluster with fewer than two members on, all samples are instances.
     pub stop_at_first_single: bool,
 }
 
 impl Rules {
-    /// Clusters stay whole: nothing is filtered, nothing votes.
+    /// Clusters stay whole: no CP_r, no CP_s.
     pub const WHOLE: Rules = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
 }
 
-/// What purification made of every sample.
+/// The result of purification for all samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Purified {
     /// Sets to learn from.
     pub positives: Positives,
-    /// What became of each sample.
+    /// Status of every sample.
     pub status: Vec<Status>,
     /// Euclidean distance to the mean of its cluster.
     pub distance: Vec<f32>,
@@ -269,8 +270,8 @@ fn positive_set(verdicts: &Verdicts) -> Option<Vec<u32>> {
     (set.len() >= 2).then_some(set)
 }
 
-/// The members that CP_r keeps of `n`: `floor((1 - gamma) n)`, safe against `(1 - 0.9) * 10 = 0.99...`.
-pub fn reliable(n: usize, gamma: f64) -> usize {
+/// The members that CP_r keeps of `n`: `floor((1 - gamma) n)`, with a margin for rounding such as `(1 - 0.9) * 10 = 0.99...`.
+fn reliable(n: usize, gamma: f64) -> usize {
     (((1.0 - gamma) * n as f64 + 1e-6).floor() as usize).min(n)
 }
 
@@ -288,7 +289,7 @@ fn purify_cluster(features: &Matrix, members: &[u32], rules: &Rules, history: &H
     for (rank, &(distance, i)) in near.iter().enumerate() {
         let by_distance = if rank < kept { Status::Kept } else { Status::Filtered };
         let (status, vote) = match rules.votes {
-            // The anchor has the rank 0; it is never scored.
+            // The anchor is at rank 0 and gets no vote.
             Some(v) if rank > 0 => {
                 let vote = history.vote(i as usize, near[0].1 as usize, v.alpha);
                 let status = match by_distance {
@@ -302,7 +303,7 @@ fn purify_cluster(features: &Matrix, members: &[u32], rules: &Rules, history: &H
         };
         verdicts.push((i, status, distance, vote));
     }
-    // The anchor is kept whenever anything is.
+    // The anchor is kept if any member is.
     if verdicts.iter().any(|v| v.1 == Status::PulledBack) {
         verdicts[0].1 = Status::Kept;
     }

@@ -1,10 +1,10 @@
-//! Randomness as a pure function of its coordinates: what is drawn depends on (purpose, seed, round, epoch, index, view)
-//! alone, never on what was drawn before, by whom, or on which thread.
+//! Random numbers as a pure function of (purpose, seed, round, epoch, index, view): they do not depend on earlier draws or on
+//! threads.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
 
-/// What random numbers are drawn for; keeps the streams of different purposes apart.
+/// The purpose of random numbers; every purpose has its own streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Purpose {
@@ -24,7 +24,7 @@ pub enum Purpose {
     Repair = 7,
     /// Dropout masks; `index` is the sample, `view` the layer and view.
     Dropout = 8,
-    /// Data that benchmarks and tests make up.
+    /// Synthetic data of benchmarks and tests.
     Synthetic = 9,
     /// A classifier's first weights; `index` is the class.
     Classifier = 10,
@@ -32,13 +32,13 @@ pub enum Purpose {
     Queue = 11,
     /// Which samples of a cluster are drawn; `index` is the sample, or, at view 1, the cluster.
     Sampler = 12,
-    /// How keys are dealt to the groups of batch norm; `index` is the sample.
+    /// The group of batch norm that a key belongs to; `index` is the sample.
     Groups = 13,
     /// Dropout masks of the key encoder; `index` is the sample, `view` the layer and view.
     KeyDropout = 14,
     /// Views, order and labelled samples of a probe that trains; `index` is the sample.
     Probe = 15,
-    /// Which images are looked at when all are too many; `index` is the sample.
+    /// A random subset of the images; `index` is the sample.
     Subset = 16,
     /// Order, mirroring and samples of a detector's training; `index` is the image, `view` what is drawn.
     Detection = 17,
@@ -47,7 +47,7 @@ pub enum Purpose {
 /// The coordinates of a random stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// What the numbers are for.
+    /// The purpose.
     pub purpose: Purpose,
     /// The run's seed.
     pub seed: u64,
@@ -101,7 +101,7 @@ impl Stream {
 
     /// Uniform in `0..n`, without bias (Lemire's method).
     pub fn below(&mut self, n: u64) -> u64 {
-        assert!(n > 0, "a draw from nothing");
+        assert!(n > 0, "n must be positive");
         loop {
             let wide = u128::from(self.next_u64()) * u128::from(n);
             if wide as u64 >= n.wrapping_neg() % n {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_stay_in_range_and_look_right() {
+    fn draws_stay_in_range_with_the_right_mean() {
         let mut s = KEY.stream(0, 0);
         let mut mean = 0.0;
         for _ in 0..10_000 {

@@ -1,4 +1,4 @@
-//! What happens when: the number of clusters (Eq. 1), the learning rate, the warm-up and the votes, epoch by epoch.
+//! The schedule of a run, by epoch: the number of clusters (Eq. 1), the learning rate, the warm-up and the votes.
 //!
 //! Symbols: T epochs per round, t the epoch within the round, N samples, N_c the floor of the number of clusters K_t,
 //! n the clusterings that vote. Every milestone is `round(share * T)`, so a shorter run is the same recipe shortened.
@@ -17,7 +17,7 @@ pub enum LrDecay {
     Cosine,
 }
 
-/// What a schedule follows from. Shares are of the epochs of a round; errors name the settings as `section.key`.
+/// Settings of a schedule. Shares are of the epochs of a round; errors name the settings as `section.key`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleSettings {
     /// Rounds of T epochs each.
@@ -34,11 +34,11 @@ pub struct ScheduleSettings {
     pub samples_per_cluster: usize,
     /// Whether K_t falls from N to the floor (Eq. 1); otherwise it is the floor from the start.
     pub progressive: bool,
-    /// From this share of N on, K_t clusters are no clusters: every sample is its own instance.
+    /// While K_t is at least this share of N, nothing is clustered: every sample is its own instance.
     pub instances_from: f64,
     /// How many past clusterings vote, n; `None` is 15 of 200 epochs, at least 3.
     pub history: Option<usize>,
-    /// How much a vote counts less with every epoch it is older (Eq. 2).
+    /// Factor on the weight of a vote for every epoch of its age (Eq. 2).
     pub alpha: f64,
     /// Kept members with a vote below this are dropped.
     pub lower: f64,
@@ -56,7 +56,8 @@ pub struct ScheduleSettings {
     pub small: usize,
     /// Share before which small clusters are kept whole.
     pub small_until: f64,
-    /// The release's quirk: before `stable_from`, stop assigning at the first cluster with fewer than two members.
+    /// As in the authors' released code: before `stable_from`, all samples from the first cluster with fewer than two members on
+    /// are instances.
     pub stop_at_first_single: bool,
     /// Rounds with a warm-up; 0 for none.
     pub warmup_rounds: u32,
@@ -64,7 +65,7 @@ pub struct ScheduleSettings {
     pub warmup_until: f64,
     /// Weight of the warm-up loss at the start of a round.
     pub warmup_start: f64,
-    /// Weight towards which it falls.
+    /// Weight at the end of the warm-up.
     pub warmup_end: f64,
     /// Epochs between probes; `None` is [`probe_interval`].
     pub probe_every: Option<u32>,
@@ -72,7 +73,7 @@ pub struct ScheduleSettings {
     pub snapshots: u32,
 }
 
-/// The plan of a run.
+/// The schedule of a run: its settings, checked and fitted to the number of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     settings: ScheduleSettings,
@@ -86,7 +87,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Fits `settings` to `samples` training images, refusing what cannot work.
+    /// Fits `settings` to `samples` training images; an error if they cannot work.
     pub fn new(settings: ScheduleSettings, samples: usize) -> Result<Schedule> {
         let floor = settings.floor.unwrap_or((samples / settings.samples_per_cluster.max(1)).max(2));
         if floor > samples || floor == 0 {
@@ -106,7 +107,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Refuses thresholds that no vote can reach, with the bound on alpha.
+    /// An error for thresholds that no vote can reach; it gives the bound on alpha.
     fn check_votes(&self) -> Result<()> {
         let (n, alpha, lower) = (self.history, self.settings.alpha, self.settings.lower);
         if n == 0 {
@@ -152,7 +153,7 @@ impl Schedule {
         (share * f64::from(self.epochs())).round() as u32
     }
 
-    /// Whether the share of the epochs is over.
+    /// Whether this share of the epochs is done.
     pub fn reached(&self, share: f64, epoch: u32) -> bool {
         epoch >= self.milestone(share)
     }
@@ -185,7 +186,7 @@ impl Schedule {
         }
     }
 
-    /// Weight w of the warm-up loss, in the rounds and epochs that have it.
+    /// Weight w of the warm-up loss; `None` outside the warm-up.
     pub fn warmup_weight(&self, round: u32, epoch: u32) -> Option<f64> {
         let s = &self.settings;
         let end = self.milestone(s.warmup_until);
@@ -212,7 +213,7 @@ impl Schedule {
         if early { self.settings.small } else { 0 }
     }
 
-    /// Whether the release's quirk acts: clusters after the first single one are not assigned.
+    /// Whether samples from the first single cluster on are instances, as in the authors' released code.
     pub fn stops_at_first_single(&self, round: u32, epoch: u32) -> bool {
         let p = &self.settings;
         p.stop_at_first_single && round == 0 && epoch < self.milestone(p.stable_from)
@@ -243,13 +244,13 @@ impl Schedule {
         (1..=self.settings.snapshots).rfind(|s| at(*s) == done)
     }
 
-    /// How many epochs are over when this one is.
+    /// Number of epochs done after this one.
     pub fn finished_epochs(&self, round: u32, epoch: u32) -> u32 {
         round * self.epochs() + epoch + 1
     }
 }
 
-/// Epochs between probes that suit a round of `epochs`.
+/// Default number of epochs between probes in a round of `epochs`.
 pub fn probe_interval(epochs: u32) -> u32 {
     epochs.div_ceil(20).max(1)
 }
@@ -265,7 +266,7 @@ pub fn greatest_vote(alpha: f64, n: usize) -> f64 {
     (0..=n).map(|k| alpha.powi(k as i32)).sum()
 }
 
-/// The least alpha in 0..1 for which `holds`, which once true stays true.
+/// The smallest alpha in 0..1 for which `holds`, which must be monotonic.
 fn bound(holds: impl Fn(f64) -> bool) -> Option<f64> {
     if !holds(1.0) {
         return None;
@@ -319,7 +320,7 @@ mod tests {
         Schedule::new(settings, samples)
     }
 
-    /// Recipe: method.md 1.3, N = 50000, N_c = 1000, T = 200.
+    /// Eq. 1 computed by hand: N = 50000, N_c = 1000, T = 200.
     #[test]
     fn eq1_check_values() {
         let s = schedule(200, 50_000, |_| ()).unwrap();
@@ -338,7 +339,7 @@ mod tests {
         assert!((0..200).all(|t| s.clusters(0, t) == 77));
     }
 
-    /// Recipe: method.md 1.2, "Check T = 40".
+    /// T = 40: n = 15 * 40 / 200 = 3.
     #[test]
     fn a_short_run_shortens_the_history() {
         let s = schedule(40, 5000, |_| ()).unwrap();

@@ -1,6 +1,6 @@
-//! How well clusters agree with classes, and how well a picture keeps neighbours: pure functions of labels and distances.
+//! Scores of clusterings against classes (purity, accuracy, NMI, ARI), and of pictures against features (trustworthiness).
 //!
-//! All but the filter's score have scikit-learn's definitions and scale: 1 is perfect agreement.
+//! All but [`FilterScore`] have scikit-learn's definitions and scale: 1 is perfect agreement.
 
 mod assignment;
 mod distances;
@@ -9,7 +9,7 @@ mod filter;
 pub use distances::{silhouette, trustworthiness};
 pub use filter::FilterScore;
 
-/// How many samples every cluster has of every class.
+/// The contingency table: how many samples of every class each cluster has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contingency {
     clusters: usize,
@@ -44,13 +44,13 @@ impl Contingency {
         majority(self.row(cluster))
     }
 
-    /// The share of samples that are of their cluster's majority; 0 of nothing.
+    /// The share of samples that are of their cluster's majority class; 0 without samples.
     pub fn purity(&self) -> f64 {
         let right: u64 = (0..self.clusters).filter_map(|c| self.majority(c)).map(|m| m.1).sum();
         share(right, self.samples()).unwrap_or(0.0)
     }
 
-    /// Classes that are there and the majority of no cluster.
+    /// Classes with samples that are the majority of no cluster.
     pub fn missed(&self) -> Vec<u32> {
         let mut found = vec![false; self.classes];
         for (class, _) in (0..self.clusters).filter_map(|c| self.majority(c)) {
@@ -60,8 +60,8 @@ impl Contingency {
         (0..self.classes).filter(|&c| sizes[c] > 0 && !found[c]).map(|c| c as u32).collect()
     }
 
-    /// The greatest share of samples that is right when every cluster stands for a class of its own (Hungarian accuracy).
-    /// With more clusters than classes, some stand for none, and their samples are wrong.
+    /// Hungarian accuracy: the share of samples in the right class under the best one-to-one matching of clusters and classes.
+    /// With more clusters than classes, samples of unmatched clusters count as wrong.
     pub fn accuracy(&self) -> f64 {
         let count = |cluster: usize, class: usize| self.counts[cluster * self.classes + class];
         let right = match self.clusters <= self.classes {
@@ -71,7 +71,7 @@ impl Contingency {
         share(right as u64, self.samples()).unwrap_or(0.0)
     }
 
-    /// Normalised mutual information `2 I(U; V) / (H(U) + H(V))`; 1 when both have one part only, or nothing to part.
+    /// Normalised mutual information `2 I(U; V) / (H(U) + H(V))`; 1 when both have at most one part.
     pub fn nmi(&self) -> f64 {
         let n = self.samples() as f64;
         let (rows, columns) = self.margins();
@@ -93,7 +93,7 @@ impl Contingency {
         (2.0 * shared / (entropy(&rows) + entropy(&columns))).clamp(0.0, 1.0)
     }
 
-    /// Adjusted Rand index: the share of pairs that both sides treat alike, 0 by chance, 1 when all are.
+    /// Adjusted Rand index: agreement over pairs of samples, 0 by chance, 1 when all agree.
     ///
     /// With the pairs together in both (tp), in clusters alone (fp), in classes alone (fn) and in neither (tn):
     /// `2 (tp tn - fn fp) / ((tp + fn)(fn + tn) + (tp + fp)(fp + tn))`.
@@ -129,7 +129,7 @@ fn majority(counts: &[u64]) -> Option<(u32, u64)> {
     (counts[best] > 0).then(|| (best as u32, counts[best]))
 }
 
-/// `part / whole`, where there is a whole.
+/// `part / whole`; `None` when `whole` is zero.
 fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

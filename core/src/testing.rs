@@ -1,9 +1,9 @@
-//! Data that the unit tests make up.
+//! Synthetic data of the unit tests.
 
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
 
-/// `groups` places in space with `each` rows around every one; row i is of group i % groups.
+/// `groups` random points with `each` rows around every one; row i is of group i % groups.
 pub fn blobs(groups: usize, each: usize, dim: usize, spread: f32, seed: u64) -> Matrix {
     let key = Key { purpose: Purpose::Synthetic, seed, round: 0, epoch: 0 };
     let place = |g: usize| {

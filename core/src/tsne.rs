@@ -1,13 +1,13 @@
-//! t-SNE (van der Maaten 2014): places in the plane whose neighbourhoods are like those of the features.
+//! t-SNE (van der Maaten 2014): a layout in the plane that keeps the neighbourhoods of the features.
 //!
 //! `p_ij` are Gaussian affinities of the features, with a width per sample that gives all of them the same perplexity, made
-//! symmetric: `p_ij = (p_j|i + p_i|j) / 2n`. With `q_ij = w_ij / Z`, `w_ij = 1 / (1 + |y_i - y_j|^2)`, `Z = sum w`, descent
-//! on the divergence of P and Q follows `4 (sum_j p_ij w_ij (y_i - y_j) - sum_j w_ij^2 (y_i - y_j) / Z)`.
+//! symmetric: `p_ij = (p_j|i + p_i|j) / 2n`. With `q_ij = w_ij / Z`, `w_ij = 1 / (1 + |y_i - y_j|^2)`, `Z = sum w`, the gradient
+//! of the divergence of P and Q is `4 (sum_j p_ij w_ij (y_i - y_j) - sum_j w_ij^2 (y_i - y_j) / Z)`.
 //!
-//! The first sum runs over the nearest neighbours alone; the second takes far groups of places for one (`tsne/tree.rs`). The
+//! The first sum runs over the nearest neighbours only; the second is approximated by Barnes-Hut (`tsne/tree.rs`). The
 //! settings are those of scikit-learn: start at the first two principal components, shrunk; 250 iterations with the
-//! affinities 12 times as large and momentum 0.5, then 750 with momentum 0.8; a gain for every coordinate. Nothing is random, and
-//! work is cut by its shape alone: the same features give the same bits on any number of threads.
+//! affinities 12 times as large and momentum 0.5, then 750 with momentum 0.8; a gain for every coordinate. Nothing is random,
+//! and the units of work depend on the shapes alone: the same features give the same bits on any number of threads.
 
 mod affinity;
 mod tree;
@@ -19,12 +19,12 @@ use affinity::{Affinities, attraction};
 use rayon::prelude::*;
 use tree::Tree;
 
-/// How to lay out.
+/// Settings of t-SNE.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tsne {
-    /// How many neighbours count, roughly; at most a third of the others ([`Tsne::perplexity_of`]).
+    /// Effective number of neighbours; limited to a third of the other rows ([`Tsne::perplexity_of`]).
     pub perplexity: f64,
-    /// Steps in all.
+    /// Number of iterations.
     pub iterations: usize,
 }
 
@@ -39,18 +39,18 @@ const EARLY: usize = 250;
 const EXAGGERATION: f32 = 12.0;
 /// Standard deviation of the start along its first axis.
 const START: f64 = 1e-4;
-/// Deviations below this are no more than rounding.
+/// Standard deviations below this are rounding errors.
 const ROUNDING: f64 = 1e-12;
 /// Places of a work unit.
 const BLOCK: usize = 256;
 
 impl Tsne {
-    /// The perplexity that `samples` allow.
+    /// The perplexity, limited by the number of samples.
     pub fn perplexity_of(&self, samples: usize) -> f64 {
         self.perplexity.min(samples.saturating_sub(1) as f64 / 3.0).max(1.0)
     }
 
-    /// Refuses what makes no sense.
+    /// An error for invalid settings.
     pub fn check(&self) -> Result<()> {
         if self.perplexity.is_finite() && self.perplexity >= 1.0 {
             return Ok(());
@@ -62,8 +62,8 @@ impl Tsne {
     }
 }
 
-/// Places in the plane, two coordinates a row, for `features`, whose rows have unit length. `on_iteration` is called before
-/// each step with the number of those done; its error ends the work.
+/// Lays out `features`, whose rows have unit length, in the plane: two coordinates per row. `on_iteration` is called before each
+/// iteration with the number of those done; its error ends the layout.
 pub fn tsne(features: &Matrix, settings: &Tsne, on_iteration: &mut dyn FnMut(usize) -> Result<()>) -> Result<Matrix> {
     let n = features.rows;
     settings.check()?;
@@ -107,7 +107,7 @@ pub fn tsne(features: &Matrix, settings: &Tsne, on_iteration: &mut dyn FnMut(usi
     Ok(Matrix { rows: n, dim: 2, values: places.concat() })
 }
 
-/// The last step of a place, and how boldly each of its coordinates moves.
+/// The last step of a point, and the gain of each coordinate.
 #[derive(Clone, Copy)]
 struct Motion {
     step: [f32; 2],
@@ -121,7 +121,7 @@ impl Default for Motion {
 }
 
 impl Motion {
-    /// The next place. A gain grows while a coordinate keeps its direction and shrinks when it turns back.
+    /// The next position. A gain grows while a coordinate keeps its direction and shrinks when it reverses.
     fn step(&mut self, mut place: [f32; 2], slope: [f32; 2], momentum: f32, rate: f32) -> [f32; 2] {
         for c in 0..2 {
             let onward = self.step[c] * slope[c] < 0.0;
@@ -136,19 +136,19 @@ impl Motion {
 fn check(features: &Matrix) -> Result<()> {
     if !features.values.par_chunks(1 << 16).all(|chunk| chunk.iter().all(|x| x.abs() < 1e15)) {
         return Err(Error::training(
-            "some features are not numbers, or beyond all bounds: they have no place in a picture",
-            "train anew with a lower learning rate (`train.lr`)",
+            "some features are not finite or too large: they cannot be laid out",
+            "train again with a lower learning rate (`train.lr`)",
         ));
     }
     Ok(())
 }
 
-/// The first two principal components, so small that all places feel each other.
+/// The first two principal components, scaled down so that all points interact.
 fn start(features: &Matrix, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Vec<[f32; 2]>> {
     let pca = Pca::fit(features, 2, on_step)?;
     let along = pca.apply(features, false);
     let deviation = pca.variances[0].sqrt();
-    // Of identical rows, only what their mean lost in rounding is left.
+    // Identical rows differ from their mean by rounding errors only.
     let scale = if deviation > ROUNDING { START / deviation } else { 0.0 };
     // Features of one dimension have one component.
     let coordinate = |row: &[f32], c: usize| row.get(c).map_or(0.0, |x| (f64::from(*x) * scale) as f32);

@@ -5,11 +5,11 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const STATUS = ["kept", "filtered", "dropped", "pulled back", "instance"];
 const STATUS_VARS = ["--kept", "--filtered", "--dropped", "--pulled", "--instance"];
 const STATUS_MEANS = [
-  "near the centre of its cluster: learns from the others",
-  "too far from the centre: learns alone",
-  "near the centre, but seldom in this company before: learns alone",
-  "far from the centre, but nearly always in this company: learns from the others",
-  "alone in its set, or not clustered",
+  "kept: near the centre of its cluster, learns with the other members",
+  "filtered by CP_r: too far from the centre, learns alone",
+  "dropped by CP_s: near the centre, but seldom in one cluster with it before, learns alone",
+  "pulled back by CP_s: far from the centre, but nearly always in one cluster with it before, learns with the other members",
+  "instance: alone in its set, or not clustered",
 ];
 
 // ---------------------------------------------------------------- small tools
@@ -46,7 +46,7 @@ function hue(i) {
   return `oklch(${light - 0.06 * (i % 3 - 1)} ${chroma} ${(255 + i * 137.508) % 360})`;
 }
 
-/// A number as people write it.
+/// Formats a number.
 function number(x) {
   if (x == null) return "–";
   const size = Math.abs(x);
@@ -56,7 +56,7 @@ function number(x) {
   return size === 0 ? "0" : String(Number(x.toPrecision(2)));
 }
 
-/// Round places for the lines of a scale.
+/// Round values for the lines of a scale.
 function ticks(low, high, log) {
   if (log) {
     const out = [];
@@ -77,7 +77,7 @@ function ticks(low, high, log) {
   return out;
 }
 
-/// A heading with an anchor, and its place in the contents.
+/// A section with a heading, an anchor and an entry in the contents.
 function section(run, title, hint, ...children) {
   const id = (run.at ? `run${run.at}-` : "") + title.toLowerCase().replace(/[^a-z]+/g, "-");
   if (run.at === 0) CONTENTS.push([title, id]);
@@ -95,7 +95,7 @@ function choice(names, pick, label) {
   return el("span", { class: "choice", role: "group", "aria-label": label }, buttons);
 }
 
-/// Rows under a head, which may be missing; columns from `numeric` on are set to the right.
+/// A table with an optional heading; columns from `numeric` on are aligned right.
 function table(head, rows, numeric = 1) {
   const kind = (i) => (i >= numeric ? { class: "n" } : {});
   return el("div", { class: "scroll" }, el("table", {},
@@ -122,7 +122,7 @@ function tile(name, sprites, i) {
 
 const hasPicture = (run, i) => i < run.thumbnails.count;
 
-/// What is known of an image, line by line.
+/// The lines of an image's tooltip.
 function facts(run, i) {
   const { file, label, cluster, status, distance, vote } = run.images;
   const out = [file[i]];
@@ -132,7 +132,7 @@ function facts(run, i) {
   return out;
 }
 
-/// An image in the colour of what became of it.
+/// An image with a border in the colour of its status.
 function picture(run, i, more) {
   const lines = facts(run, i).concat(more || []);
   const status = run.images.status && !run.plain ? ` s${run.images.status[i]}` : "";
@@ -147,7 +147,7 @@ function statusLegend() {
 
 // ---------------------------------------------------------------- curves
 
-/// A chart of lines: `{title, unit, log, lines: [{name, x, y, colour}]}`. The legend tells the values under the pointer.
+/// A chart of lines: `{title, unit, log, lines: [{name, x, y, colour}]}`. The legend shows the values at the pointer.
 function chart({ title, unit = "", log = false, lines, floor, axis = "epoch" }) {
   lines = lines.map((l) => ({ ...l, points: l.x.map((x, i) => [x, l.y[i]]).filter((p) => p[1] != null && (!log || p[1] > 0)) }))
     .filter((l) => l.points.length);
@@ -228,11 +228,11 @@ function curves(run) {
     chart({ title: "kNN", unit: " %", lines: [line("accuracy", "knn", accent), line("classifier", "classifier", "var(--dropped)")] }),
     chart({ title: "Loss", lines: [line("all", "loss", accent), line("instances", "loss_instance", "var(--instance)"), line("clusters", "loss_cluster", "var(--kept)"), line("warm-up", "loss_is", "var(--dropped)")] }),
     chart({ title: "Clusters (logarithmic)", log: true, lines: [line("K", "clusters", accent)] }),
-    chart({ title: "Purification", unit: " %", floor: 0, lines: [line("in company", "kept", "var(--kept)"), line("dropped", "dropped", "var(--dropped)"), line("pulled back", "pulled_back", "var(--pulled)")] }),
-    chart({ title: "Churn", unit: " %", floor: 0, lines: [line("company that changed", "churn", accent)] }),
+    chart({ title: "Purification", unit: " %", floor: 0, lines: [line("kept", "kept", "var(--kept)"), line("dropped", "dropped", "var(--dropped)"), line("pulled back", "pulled_back", "var(--pulled)")] }),
+    chart({ title: "Churn", unit: " %", floor: 0, lines: [line("cluster partners that changed", "churn", accent)] }),
     chart({ title: "Learning rate", log: true, lines: [line("lr", "lr", accent)] }),
   ];
-  return section(run, "Curves", "How it went, epoch by epoch. Point at a curve for its values.", el("div", { class: "charts" }, charts));
+  return section(run, "Curves", "Values by epoch. Point at a curve for its values.", el("div", { class: "charts" }, charts));
 }
 
 // ---------------------------------------------------------------- clusters
@@ -251,7 +251,7 @@ function sheets(run) {
   }));
   show(0);
   const about = run.plain ? `Clusters ${run.grouped}, their members from the centre outwards. Point at an image for its name and distance.`
-    : `Clusters ${run.grouped}, and what purification made of their members. Point at an image for its name, distance and vote.`;
+    : `Clusters ${run.grouped}, and the status of their members after purification: kept or filtered (CP_r), dropped or pulled back (CP_s). Point at an image for its name, distance and vote.`;
   return section(run, "Clusters", about,
     el("div", { class: "tools" }, choice(run.sheets.kinds.map((k) => k.name), show, "Which clusters"), run.plain ? null : statusLegend()), place, run.plain ? null : clusterList(run));
 }
@@ -260,43 +260,43 @@ function clusterList(run) {
   const bar = (c) => el("div", { class: "share", title: c.counts.map((n, s) => `${n} ${STATUS[s]}`).join(", ") },
     c.counts.map((n, s) => n ? el("i", { class: `s${s}`, style: { width: `${100 * n / c.size}%` } }) : null));
   const labelled = run.classes != null;
-  const head = ["Cluster", ...(labelled ? ["Mostly"] : []), "What became of them", "Images", "Kept", ...(labelled ? ["Purity", "of kept"] : []), "As before"];
+  const head = ["Cluster", ...(labelled ? ["Mostly"] : []), "Status", "Images", "Kept", ...(labelled ? ["Purity", "of kept"] : []), "As before"];
   const rows = run.clusters.map((c) => [String(c.id), ...(labelled ? [run.classes[c.class]] : []), bar(c), count(c.size), percent((c.counts[0] + c.counts[3]) / c.size),
     ...(labelled ? [percent(c.purity), percent(c.purity_kept) || "–"] : []), percent(c.same) || "–"]);
   const more = run.clusters_in_all > rows.length ? `The ${rows.length} largest of ${count(run.clusters_in_all)} clusters` : `All ${rows.length} clusters`;
   return el("details", {}, el("summary", {}, rows.length === 1 ? "The one cluster in figures" : `${more} in figures`), table(head, rows, labelled ? 3 : 2));
 }
 
-/// The numbers of clusters that were tried, and which was taken.
+/// The numbers of clusters that were tried, and the chosen one.
 function tried(run) {
   if (!run.tried) return null;
   const line = (name, y, colour) => ({ name, x: run.tried.k, y, colour });
-  return section(run, "How many clusters", `${count(run.tried.chosen)} clusters have the greatest mean silhouette: how much nearer an image is to its own cluster than to the next. A flat curve says that there is no such number.`,
+  return section(run, "How many clusters", `${count(run.tried.chosen)} clusters have the greatest mean silhouette: how much nearer an image is to its own cluster than to the next. A flat curve means that the images do not fall into clusters.`,
     el("div", { class: "charts" }, chart({ title: "Mean silhouette", axis: "K =", lines: [line("silhouette", run.tried.silhouette, "var(--accent)")] }),
       chart({ title: "Mean squared distance", axis: "K =", floor: 0, lines: [line("distance", run.tried.inertia, "var(--dropped)")] })));
 }
 
-/// Labels that the company of an image contradicts.
+/// Labels that are probably wrong.
 function labelErrors(run) {
   if (!run.label_errors || !run.label_errors.length) return null;
   const figure = ([i, label, suggested, doubt]) => el("figure", {}, picture(run, i, [`doubt ${doubt}`]),
     el("figcaption", {}, el("b", {}, label), `rather ${suggested}?`));
-  return section(run, "Labels that are probably wrong", `${count(run.label_errors_in_all)} images are labelled otherwise than the purified members of their clusters; those with the most doubtful labels first. All of them are in label_errors.csv.`,
+  return section(run, "Labels that are probably wrong", `${count(run.label_errors_in_all)} images have another label than their clusters and a linear classifier suggest; those with the most doubtful labels first. All of them are in label_errors.csv.`,
     el("div", { class: "figures" }, run.label_errors.map(figure)));
 }
 
-/// What an image is, and in what company it was found.
+/// The caption of an outlier: its class and that of its cluster.
 function caption(run, i) {
   const { file, label, cluster } = run.images;
   const found = run.clusters.find((c) => c.id === cluster[i]);
   if (!label) return [el("b", {}, file[i].split("/").pop()), `cluster ${cluster[i]}`];
-  const [own, company] = [run.classes[label[i]], found ? run.classes[found.class] : null];
-  return [el("b", {}, own), company === own ? "far from its kind" : company ? `among ${company}` : `cluster ${cluster[i]}`];
+  const [own, majority] = [run.classes[label[i]], found ? run.classes[found.class] : null];
+  return [el("b", {}, own), majority === own ? "far from its kind" : majority ? `among ${majority}` : `cluster ${cluster[i]}`];
 }
 
 function outliers(run) {
   if (!run.outliers || !run.outliers.length) return null;
-  return section(run, "Which images do not belong", run.outliers_about || "Of the images that purification took out of their clusters, those farthest from the centre: mistakes, odd ones, or a kind of their own.",
+  return section(run, "Which images do not belong", run.outliers_about || "Of the images that purification took out of their clusters, those farthest from the centre: mistakes, unusual images, or a kind without a cluster.",
     el("div", { class: "figures" }, run.outliers.map((i) => el("figure", {}, picture(run, i), el("figcaption", {}, ...caption(run, i))))));
 }
 
@@ -420,7 +420,7 @@ function map(run) {
     view.x = cx - (cx - view.x) * f; view.y = cy - (cy - view.y) * f; view.k = k;
     keep();
   }
-  /// The map does not leave its frame.
+  /// Keeps the map within its frame.
   function keep() {
     view.x = Math.min(0, Math.max(1 - view.k, view.x)); view.y = Math.min(0, Math.max(1 - view.k, view.y));
     redraw();
@@ -461,7 +461,7 @@ function map(run) {
   paintWith(0);
   const button = (text, label, act) => el("button", { type: "button", "aria-label": label, onclick: act }, text);
   const some = n < run.map.of ? ` ${count(n)} of ${count(run.map.of)} are shown.` : "";
-  return section(run, "Map", `Every point is an image; what the network finds alike lies together (t-SNE).${some} Point at one to see it; wheel or pinch to zoom, drag to move.`,
+  return section(run, "Map", `Every point is an image; images with similar embeddings are close together (t-SNE).${some} Point at one to see it; wheel or pinch to zoom, drag to move.`,
     el("div", { class: "tools" }, ways.length > 1 ? choice(ways.map((w) => `by ${w[0]}`), paintWith, "Colour") : null,
       el("span", { class: "choice" }, button("+", "Zoom in", () => zoom(1.6, 0.5, 0.5)), button("−", "Zoom out", () => zoom(1 / 1.6, 0.5, 0.5)), button("Reset", "Show all", () => { Object.assign(view, { k: 1, x: 0, y: 0 }); redraw(); }))),
     box, legend);
@@ -473,7 +473,7 @@ function neighbours(run) {
   if (!run.neighbours || !run.neighbours.length) return null;
   const rows = run.neighbours.map(([image, near, cosines]) => el("div", { class: "row" }, picture(run, image),
     el("div", { class: "strip" }, near.map((i, k) => picture(run, i, [`cosine ${cosines[k]}`])))));
-  return section(run, "Nearest neighbours", "An image, and the images that the network finds most alike, nearest first.", el("div", { class: "rows" }, rows));
+  return section(run, "Nearest neighbours", "An image, and the images with the most similar embeddings, nearest first.", el("div", { class: "rows" }, rows));
 }
 
 function heat(run) {
@@ -500,13 +500,13 @@ function summary(run) {
     run.notes.map((note) => el("p", { class: "note" }, note)),
     el("div", { class: "tiles" }, run.tiles.map(([name, value, note]) => el("div", { class: "card" }, el("span", {}, name), el("b", {}, value), note ? el("span", {}, note) : null))),
     el("div", { class: "lights" }, run.lights.map((l) => el("div", { class: `card light ${l.level}` }, el("i", { role: "img", "aria-label": l.level }), el("div", {}, el("b", {}, l.name), l.text)))),
-    run.warnings.length ? el("details", {}, el("summary", {}, "What the run warned of"), el("ul", {}, run.warnings.map(([text, times]) => el("li", {}, times > 1 ? `${text} (${times} times)` : text)))) : null,
+    run.warnings.length ? el("details", {}, el("summary", {}, "Warnings of the run"), el("ul", {}, run.warnings.map(([text, times]) => el("li", {}, times > 1 ? `${text} (${times} times)` : text)))) : null,
   ];
 }
 
 const parts = (run) => [labelErrors, outliers, tried, sheets, map, curves, confusion, neighbours, heat, settings].map((part) => part(run));
 
-/// Several runs: their results, their curves together, and what they do not share.
+/// Several runs: their results, their curves together, and the settings that differ.
 function comparison(runs) {
   const names = runs[0].results.map(([name]) => name);
   const rows = runs.map((run) => [run.name, ...run.results.map(([, value]) => value)]);
@@ -523,7 +523,7 @@ function comparison(runs) {
     section(top, "Results", null, table(only(["Run", ...names]), rows.map(only))),
     section(top, "Curves together", "One colour for each run. Point at a curve for its values.", el("div", { class: "charts" },
       together("kNN", "knn", { unit: " %" }), together("Loss", "loss", {}), together("Clusters (logarithmic)", "clusters", { log: true }),
-      together("In company", "kept", { unit: " %", floor: 0 }), together("Churn", "churn", { unit: " %", floor: 0 }), together("Learning rate", "lr", { log: true }))),
+      together("Kept", "kept", { unit: " %", floor: 0 }), together("Churn", "churn", { unit: " %", floor: 0 }), together("Learning rate", "lr", { log: true }))),
     section(top, "What differs", null, keys.length ? table(["Setting", ...runs.map((r) => r.name)], keys.map((key) => [key, ...runs.map((r) => value(r, key))])) : el("p", { class: "hint" }, "Nothing: all settings are the same.")),
   ];
 }
@@ -543,7 +543,7 @@ function build() {
     page.replaceChildren(el("h1", {}, `${runs.length} runs side by side`), ...comparison(runs), ...runs.map((run, i) => {
       CONTENTS.push([run.name, `run${run.at}`]);
       const whole = el("details", { class: "run", id: `run${run.at}`, open: i === 0 ? "" : null }, el("summary", {}, run.name));
-      // A run that nobody opens is not drawn.
+      // A run is drawn when it is first opened.
       const fill = () => { if (whole.open && whole.children.length === 1) whole.append(...[summary(run), parts(run)].flat(2).filter(Boolean)); };
       whole.addEventListener("toggle", fill);
       fill();

@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use pcp::config::{Config, Layer, preset};
+use pcp::config::{Config, SettingsLayer, preset};
 use pcp::data;
 use pcp::method::{At, FoundTargets, Memory, Method, Past, Plan};
 use pcp::observe::Silent;
@@ -58,9 +58,9 @@ fn main() -> Result<()> {
     };
     let config = Config::from_layers(&[
         preset("folder")?,
-        Layer::flag("photos", "data.source", photos.as_str()),
-        Layer::flag("epochs", "train.epochs", 20),
-        Layer::flag("width", "network.width", 16),
+        SettingsLayer::flag("photos", "data.source", photos.as_str()),
+        SettingsLayer::flag("epochs", "train.epochs", 20),
+        SettingsLayer::flag("width", "network.width", 16),
     ])?;
     let dataset = data::load(&config.load_request()?, &|_, _| ())?;
     let config = config.resolve(&dataset)?;

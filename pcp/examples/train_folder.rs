@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout)]
 
-use pcp::config::{Config, Layer, preset};
+use pcp::config::{Config, SettingsLayer, preset};
 use pcp::data;
 use pcp::observe::Silent;
 use pcp::run::{About, RunFolder};
@@ -21,9 +21,9 @@ fn main() -> Result<()> {
     // Defaults, then the preset, then what is said here; everything is in config.toml afterwards.
     let config = Config::from_layers(&[
         preset("folder")?,
-        Layer::flag("photos", "data.source", photos.as_str()),
-        Layer::flag("epochs", "train.epochs", 20),
-        Layer::flag("width", "network.width", 16),
+        SettingsLayer::flag("photos", "data.source", photos.as_str()),
+        SettingsLayer::flag("epochs", "train.epochs", 20),
+        SettingsLayer::flag("width", "network.width", 16),
     ])?;
     let dataset = data::load(&config.load_request()?, &|_, _| ())?;
     let config = config.resolve(&dataset)?;

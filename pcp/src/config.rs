@@ -1,7 +1,7 @@
 //! Every setting of a run, with its default in exactly one place.
 //!
-//! [`Config`] is what users write: the defaults, then presets, then single settings, each laid over the one before.
-//! [`Resolved`] is what a run uses: every `"auto"` replaced by a value that fits the data. It is what `config.toml` holds.
+//! [`Config`] is what users write: the defaults, then presets, then single settings; later layers override earlier ones.
+//! [`Resolved`] is what a run uses: every `"auto"` is replaced by a value for the data set. `config.toml` stores it.
 
 mod layers;
 mod resolve;
@@ -9,7 +9,7 @@ mod schedule;
 mod settings;
 mod systems;
 
-pub use layers::{DATA_PRESETS, Layer, PRESETS, is_system, preset};
+pub use layers::{DATA_PRESETS, PRESETS, SettingsLayer, is_system, preset};
 pub use resolve::{Resolved, usual_stored_side};
 pub use settings::*;
 pub use systems::*;
@@ -19,8 +19,8 @@ use std::path::Path;
 use toml::{Table, Value};
 
 impl Config {
-    /// The defaults with `layers` laid over them, checked.
-    pub fn from_layers(layers: &[Layer]) -> Result<Config> {
+    /// The defaults overridden by `layers` in turn, checked.
+    pub fn from_layers(layers: &[SettingsLayer]) -> Result<Config> {
         let mut table = Config::default().to_table();
         for layer in layers {
             layer.apply(&mut table)?;
@@ -32,14 +32,14 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the `config.toml` of a run folder; its `[about]` table is information and is passed over.
+    /// Reads the `config.toml` of a run folder; its table `[about]` is ignored.
     pub fn read(path: &Path) -> Result<Config> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
         let mut table: Table = text.parse().map_err(|e: toml::de::Error| {
             Error::usage(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
         })?;
         table.remove("about");
-        Config::from_layers(&[Layer::new(path.display().to_string(), table)])
+        Config::from_layers(&[SettingsLayer::new(path.display().to_string(), table)])
     }
 
     /// The config as a TOML table.
@@ -52,7 +52,7 @@ impl Config {
         entries(self.to_table())
     }
 
-    /// Refuses values that make no sense, naming the key and what it may be.
+    /// An error for values out of range; it names the key and the range.
     pub fn check(&self) -> Result<()> {
         let c = self;
         let checks: &[(&str, f64, f64, f64)] = &[
@@ -120,7 +120,7 @@ impl Config {
         ];
         for &(key, value, most) in limits {
             if value > most {
-                return Err(Error::usage(format!("{key} is {value}"), format!("{key} may be {most} at the most")));
+                return Err(Error::usage(format!("{key} is {value}"), format!("{key} must be at most {most}")));
             }
         }
         if c.method.system == System::Deepcluster && c.clusters.features == ClusterFeatures::Bank {
@@ -133,7 +133,7 @@ impl Config {
         let epochs = u64::from(c.train.rounds) * u64::from(c.train.epochs);
         if epochs > 1_000_000 {
             let message = format!("train.rounds x train.epochs is {epochs}");
-            return Err(Error::usage(message, "train for a million epochs at the most"));
+            return Err(Error::usage(message, "train for at most a million epochs"));
         }
         if !(0.0..1.0).contains(&c.train.momentum) {
             let message = format!("train.momentum is {}", c.train.momentum);

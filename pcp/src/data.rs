@@ -1,6 +1,6 @@
-//! Images: where they come from, how they are read, and how they become batches for a network.
+//! Images: data sets, reading and decoding, and batches for a network.
 //!
-//! A training [`Sample`] has no label: [`Labels`] are a type of their own, and only evaluation takes them.
+//! A training [`Sample`] has no label: [`Labels`] are a separate type, which only evaluation and supervised training use.
 
 pub mod augment;
 pub mod bundled;
@@ -54,19 +54,19 @@ pub struct Image {
     pub pixels: Vec<u8>,
 }
 
-/// Images that belong together, with their labels where there are any.
+/// A split of a data set: images and, if known, their labels.
 #[derive(Clone, Debug, Default)]
 pub struct Split {
     /// The pictures.
     pub images: Images,
-    /// Their classes, aligned with the images.
+    /// Their classes, in the order of the images.
     pub labels: Option<Labels>,
 }
 
 /// A file that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadFile {
-    /// Its id: the place it holds in the listing.
+    /// Its id: the index in the listing.
     pub id: u64,
     /// Its name, relative to the data set.
     pub name: String,
@@ -74,36 +74,36 @@ pub struct BadFile {
     pub reason: String,
 }
 
-/// A data set: images to train on, perhaps images to test on, and what could not be read.
+/// A data set: training images, optional test images, and the files that could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct Dataset {
     /// A short name for run folders and tables.
     pub name: String,
-    /// Images to learn from.
+    /// Training images.
     pub train: Split,
-    /// Images to test on; without them, evaluation leaves each training image out in turn.
+    /// Test images; without them, evaluation is leave-one-out on the training images.
     pub test: Option<Split>,
     /// Files that were skipped.
     pub bad: Vec<BadFile>,
-    /// How many files were left aside: names that are not those of images, and images outside the folders of the splits.
+    /// Number of ignored files: those without an image's extension, and images outside the folders of the splits.
     pub ignored: usize,
-    /// What every file looked like when it was read, broken ones included; nothing for the bundled images.
+    /// Size and modification time of every file when it was read, unreadable ones included; empty for the bundled images.
     pub stamps: Vec<FileStamp>,
 }
 
-/// The smallest standard deviation [`Dataset::mean_std`] gives: one grey level, so that constant images can be divided by it.
+/// The smallest standard deviation that [`Dataset::mean_std`] returns: one grey level, so that constant images can be normalised.
 pub const SMALLEST_STD: f32 = 1.0 / 255.0;
 
 impl Dataset {
     /// Mean and standard deviation of each channel over all training pixels, in `0..1`.
     ///
-    /// The sums are integers, hence exact: no order of the threads can change a bit.
+    /// The sums are integers, hence exact in any order of the threads.
     pub fn mean_std(&self) -> ([f32; 3], [f32; 3]) {
         let PixelSums { pixels: n, sum, squares } = self.train.images.sums();
         let n = n.max(1);
         let mean = sum.map(|s| (s as f64 / n as f64 / 255.0) as f32);
         let std = [0, 1, 2].map(|c| {
-            // n^2 times the variance, without the cancellation that floating point would bring.
+            // n^2 times the variance, in integers: no cancellation.
             let spread = u128::from(n) * u128::from(squares[c]) - u128::from(sum[c]).pow(2);
             (((spread as f64).sqrt() / n as f64 / 255.0) as f32).max(SMALLEST_STD)
         });
@@ -120,7 +120,7 @@ impl Dataset {
             };
             hash.update([1]);
             hash.update((split.images.len() as u64).to_le_bytes());
-            // Every image is hashed for itself, so that they can be hashed at the same time.
+            // Images are hashed separately, so that they can be hashed in parallel.
             split.images.digests().iter().for_each(|digest| hash.update(digest));
             let Some(labels) = &split.labels else {
                 hash.update([0]);
@@ -134,14 +134,14 @@ impl Dataset {
         hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Fails when there is nothing to learn from, and, when `strict`, when anything could not be read.
+    /// An error if there are fewer than two training images or, with `strict`, if any file could not be read.
     fn usable(self, source: &Source, strict: bool) -> Result<Self> {
         if strict && !self.bad.is_empty() {
             let some = self.bad.iter().take(3).map(|bad| format!("{} ({})", bad.name, bad.reason));
             let more = if self.bad.len() > 3 { ", ..." } else { "" };
             return Err(Error::data(
                 format!("{} of the files in {source} cannot be read: {}{more}", self.bad.len(), listed(some)),
-                "`pcp data check` lists them all: mend or remove them, or leave out --strict to pass over them",
+                "`pcp data check` lists them all: correct or remove them, or leave out --strict to skip them",
             ));
         }
         match (self.train.images.len(), self.bad.first()) {
@@ -159,13 +159,13 @@ impl Dataset {
     }
 }
 
-/// Hashes `text` after its length, so that two texts never run into each other.
+/// Hashes the length of `text`, then `text`, so that the boundaries of texts count.
 fn update_text(hash: &mut Sha256, text: &str) {
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text);
 }
 
-/// The error for a place without images.
+/// The error for a folder without images.
 fn no_images(place: &str, ignored: usize) -> Error {
     let others = if ignored > 0 { format!(" (files of other kinds: {ignored})") } else { String::new() };
     Error::data(
@@ -177,10 +177,10 @@ fn no_images(place: &str, ignored: usize) -> Error {
     )
 }
 
-/// Where images come from.
+/// The source of a data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The photographs inside the binary.
+    /// The photographs that are compiled in.
     Bundled,
     /// The CIFAR-10 binary release.
     Cifar10,
@@ -188,7 +188,7 @@ pub enum Source {
     Cifar100,
     /// A folder of images.
     Folder(PathBuf),
-    /// A folder of idx files, as of the MNIST family, or the one file of images to learn from.
+    /// A folder of idx files, as of the MNIST family, or the file of training images.
     Idx(PathBuf),
 }
 
@@ -196,7 +196,7 @@ impl Source {
     /// The data sets that have a name.
     pub const NAMES: [&str; 3] = ["bundled", "cifar10", "cifar100"];
 
-    /// A data set's name, or else a path (a folder that is called like a data set is written `./bundled`).
+    /// Parses the name of a data set or a path (write `./bundled` for a folder with the name of a data set).
     pub fn parse(text: &str) -> Result<Self> {
         match text {
             "bundled" => Ok(Source::Bundled),
@@ -215,7 +215,7 @@ impl Source {
         }
     }
 
-    /// Refuses a place of the CIFAR files, where one is given, for anything else.
+    /// An error if a folder of CIFAR files is `given` for another source.
     pub fn check_dir(&self, given: bool) -> Result<()> {
         if given && !matches!(self, Source::Cifar10 | Source::Cifar100) {
             return Err(Error::usage("--data-dir is for cifar10 and cifar100", format!("leave it out for {self}")));
@@ -235,29 +235,29 @@ impl fmt::Display for Source {
     }
 }
 
-/// What to load, and how.
+/// A request to load a data set.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Where the images come from.
+    /// The source.
     pub source: Source,
     /// The folder that holds the CIFAR releases.
     pub data_dir: Option<PathBuf>,
     /// How many training images to take: for CIFAR the first records; for folders (and the bundled images) the first
-    /// image of every class folder, then the second of each, and so on, so that no class is left out. They are counted
-    /// before they are read, so an unreadable file does not let another one in.
+    /// image of every class folder, then the second of each, and so on, so that no class is left out. Files are counted
+    /// before they are read: an unreadable one is not replaced by another.
     pub limit: Option<usize>,
     /// Short side to which larger photographs are shrunk as they are read; `None` keeps them. CIFAR and idx stay as they are.
     pub stored_side: Option<usize>,
     /// Whether labels are kept where the data has them.
     pub labels: bool,
-    /// Whether decoded images stay in memory; no bit depends on it.
+    /// Whether decoded images stay in memory; results do not depend on it.
     pub cache: Cache,
     /// Whether a file that cannot be read is an error.
     pub strict: bool,
 }
 
 impl Load {
-    /// All of `source`, as it is, with labels.
+    /// All images of `source`, in their own size, with labels.
     pub fn new(source: Source) -> Self {
         Load { source, data_dir: None, limit: None, stored_side: None, labels: true, cache: Cache::Auto, strict: false }
     }
@@ -265,7 +265,7 @@ impl Load {
     fn validate(&self) -> Result<()> {
         if let Some(limit @ 0..2) = self.limit {
             return Err(Error::usage(
-                format!("a limit of {limit} leaves too little to learn from"),
+                format!("a limit of {limit} leaves too few images to train on"),
                 "give --limit at least 2 images, or leave it out to take them all",
             ));
         }
@@ -276,7 +276,7 @@ impl Load {
     }
 }
 
-/// Told how far reading is, as (images done, images in all); called from several threads, in no certain order.
+/// A progress callback: gets (images done, images in all). It is called from several threads, in any order.
 pub type Tick<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
 /// Reads a data set. Files that cannot be read are in [`Dataset::bad`]; fewer than two training images are an error.

@@ -1,8 +1,8 @@
-//! The systems: which positives each one finds, and what its loss is.
+//! The training systems: how each one finds positives, and its loss.
 //!
-//! Everything else is common: data, views, network, bank, k-means, schedule and evaluation, so that a difference in a result
-//! is a difference of method. A [`Method`] is a handful of pure functions; what a system remembers from step to step is its
-//! [`Memory`], a plain value that training holds and saves.
+//! Everything else is shared: data, views, network, bank, k-means, schedule and evaluation, so that differences in results come
+//! from the method. A [`Method`] is a set of pure functions; the state of a system between steps is its [`Memory`], a plain value
+//! that the training loop keeps and saves.
 
 mod and;
 pub mod bank;
@@ -28,12 +28,12 @@ use pcp_core::rng::{Key, Purpose};
 use pcp_core::schedule::Schedule;
 use std::sync::Arc;
 
-/// What is fixed for a run.
+/// The settings, schedule and data of a run: what all epochs share.
 #[derive(Clone)]
 pub struct Plan {
     /// The settings.
     pub config: Resolved,
-    /// What happens in which epoch.
+    /// The schedule.
     pub schedule: Schedule,
     /// The images.
     pub dataset: Arc<Dataset>,
@@ -53,22 +53,22 @@ impl Plan {
         self.dataset.train.images.len()
     }
 
-    /// Their lasting numbers.
+    /// The stable ids of the training images.
     pub fn ids(&self) -> &[u64] {
         self.dataset.train.images.ids()
     }
 
-    /// The coordinates of an epoch's randomness.
+    /// The key of an epoch's random numbers.
     pub fn key(&self, purpose: Purpose, (round, epoch): At) -> Key {
         Key { purpose, seed: self.config.train.seed, round, epoch }
     }
 
-    /// The samples in this epoch's order.
+    /// The samples in this epoch's random order.
     fn shuffled(&self, at: At) -> Vec<usize> {
         self.key(Purpose::Order, at).shuffled(self.ids())
     }
 
-    /// `draws` cut into batches.
+    /// `draws` divided into batches.
     fn cut(&self, draws: &[Draw]) -> Vec<Vec<Draw>> {
         draws.chunks(self.config.train.batch).map(<[Draw]>::to_vec).collect()
     }
@@ -80,10 +80,10 @@ impl Plan {
     }
 }
 
-/// What a system remembers beside the network. Which kind it is, the system decides once, at the beginning.
+/// The state of a system beside the network: a bank, a queue or a classifier. Its kind is fixed when training starts.
 #[derive(Clone, Debug)]
 pub enum Memory {
-    /// Nothing: the loss compares within the batch (IS).
+    /// None: the loss compares embeddings within the batch (IS).
     Nothing,
     /// The memory bank.
     Bank(Arc<Bank>),
@@ -103,42 +103,42 @@ pub enum Memory {
 pub struct Past<'a> {
     /// Clusterings that vote.
     pub history: &'a History,
-    /// Centroids to start from, when warm starts are on.
+    /// Centroids for a warm start of k-means, if enabled.
     pub centroids: Option<&'a Matrix>,
-    /// Positive sets of the epoch before.
+    /// Positive sets of the previous epoch.
     pub positives: Option<&'a Positives>,
 }
 
-/// What a system found for one epoch to learn from.
+/// The clusters and positive sets that a system found for an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct FoundTargets {
-    /// K_t; the number of samples where each is alone.
+    /// K_t; the number of samples if each is its own instance.
     pub clusters: usize,
     /// Raw cluster of every sample; `None` when nothing is clustered.
     pub labels: Option<Vec<u32>>,
     /// Status of every sample, and the positive sets; `None` when the system has none.
     pub purified: Option<Purified>,
-    /// Centroids, where there are clusters: the next epoch may start from them.
+    /// Centroids of the clusters, for a warm start of the next epoch.
     pub centroids: Option<Matrix>,
-    /// Clusterings whose union makes neighbours (LA).
+    /// Clusterings whose union gives the close neighbours (LA).
     pub clusterings: Vec<Vec<u32>>,
     /// A new classifier for this epoch (DeepCluster).
     pub classifier: Option<Classifier>,
 }
 
-/// What the steps of an epoch learn from.
+/// The training targets of an epoch's steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochTargets {
     /// Raw cluster of every sample.
     pub labels: Option<Vec<u32>>,
     /// Positive sets.
     pub positives: Positives,
-    /// Clusterings whose union makes neighbours (LA).
+    /// Clusterings whose union gives the close neighbours (LA).
     pub clusterings: Vec<Vec<u32>>,
 }
 
 impl EpochTargets {
-    /// The part of `found` that steps need, for so many samples.
+    /// The part of `found` that steps need, for `samples` samples.
     pub fn new(found: FoundTargets, samples: usize) -> Self {
         let positives = found.purified.map_or_else(|| Positives::instances(samples), |purified| purified.positives);
         EpochTargets { labels: found.labels, positives, clusterings: found.clusterings }
@@ -161,7 +161,7 @@ pub struct Task<'a> {
     pub at: At,
 }
 
-/// The losses of a step, and what it changes in the memory.
+/// The losses of a step, and its change of the memory.
 pub struct StepResult {
     /// The losses.
     pub loss: BatchLoss,
@@ -169,9 +169,9 @@ pub struct StepResult {
     pub change: Change,
 }
 
-/// What a step changes in the memory of its system.
+/// The change that a step makes to the memory of its system.
 pub enum Change {
-    /// The bank takes the embeddings of the step; other memories stay as they are.
+    /// The bank is updated with the step's embeddings; other memories do not change.
     Embeddings,
     /// The key encoder after the step, and its keys for the queue (MoCo).
     Keys(Weights, Matrix),
@@ -179,23 +179,23 @@ pub enum Change {
     Classifier(Classifier),
 }
 
-/// The losses of a batch, as sums over samples.
+/// Sums of the losses over the samples of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchLoss {
-    /// Samples.
+    /// Number of samples.
     pub samples: usize,
-    /// Of the total loss.
+    /// The total loss.
     pub total: f64,
-    /// Of the loss over samples that learn alone, and how many they are.
+    /// The loss of samples without a positive set, and their number.
     pub instance: (f64, usize),
-    /// Of the loss over samples with positives, and how many they are.
+    /// The loss of samples with a positive set, and their number.
     pub cluster: (f64, usize),
-    /// Of the instance-spreading loss.
+    /// The instance-spreading loss.
     pub spreading: Option<f64>,
 }
 
 impl BatchLoss {
-    /// Of samples that all learn alone, or all with positives.
+    /// From the losses of samples that are all instances, or all have positive sets.
     fn of(each: &[f64], clustered: bool) -> Self {
         let (samples, total) = (each.len(), each.iter().sum());
         let [mut instance, mut cluster] = [(0.0, 0); 2];
@@ -204,21 +204,21 @@ impl BatchLoss {
     }
 }
 
-/// The features of all images that a system needs before an epoch.
+/// A request for features of all images before an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureRequest {
-    /// Of which view, or the rows of the bank.
+    /// The view, or the rows of the bank.
     pub view: ClusterFeatures,
-    /// Which features are taken.
+    /// The features.
     pub tap: FeatureKind,
 }
 
-/// One system. The defaults implement instance recognition: one view, the bank loss, no clusters.
+/// A training system. The defaults implement instance recognition: one view, the bank loss, no clusters.
 pub trait Method: Send + Sync {
-    /// How it will train, in a few words.
+    /// A short description of how it trains, for the program's output.
     fn describe(&self, plan: &Plan) -> String;
 
-    /// Its memory at the beginning; `weights` are those that the network begins with.
+    /// Its initial memory; `weights` are the initial weights of the network.
     fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
         let (momentum, seed) = (plan.config.objective.bank_momentum as f32, plan.config.train.seed);
         Memory::Bank(Arc::new(Bank::new(plan.ids(), network.embedding, momentum, seed)))
@@ -229,22 +229,22 @@ pub trait Method: Send + Sync {
         false
     }
 
-    /// Assignments that k-means makes before an epoch that clusters.
+    /// Number of k-means assignments before an epoch that clusters, for progress.
     fn clustering_steps(&self, _plan: &Plan) -> usize {
         0
     }
 
-    /// Which features it trains: those that are worth keeping.
+    /// The features that it trains and that are saved at the end.
     fn tap(&self) -> FeatureKind {
         FeatureKind::Embedding
     }
 
-    /// Which features of all images it needs before this epoch.
+    /// The features of all images that it needs before this epoch.
     fn needed_features(&self, _plan: &Plan, _at: At) -> Option<FeatureRequest> {
         None
     }
 
-    /// What this epoch learns from; `features` are the [needed ones](Self::needed_features).
+    /// Finds the targets of this epoch; `features` are the [requested ones](Self::needed_features).
     fn find_targets(
         &self,
         plan: &Plan,
@@ -257,7 +257,7 @@ pub trait Method: Send + Sync {
         Ok(FoundTargets { clusters: plan.samples(), ..FoundTargets::default() })
     }
 
-    /// Whether a last partial batch is left out, unless it is the only one.
+    /// Whether a last partial batch is skipped, unless it is the only one.
     fn whole_batches(&self) -> bool {
         false
     }
@@ -274,7 +274,7 @@ pub trait Method: Send + Sync {
         batches
     }
 
-    /// Views of every image in this epoch.
+    /// Number of views of every image in this epoch.
     fn views(&self, _plan: &Plan, _at: At) -> usize {
         1
     }
@@ -305,7 +305,7 @@ pub fn of(system: System) -> &'static dyn Method {
 }
 
 impl Memory {
-    /// The memory bank. An error where the system has another kind of memory.
+    /// The memory bank; an error if the memory is of another kind.
     pub fn bank(&self) -> Result<&Bank> {
         match self {
             Memory::Bank(bank) => Ok(bank),
@@ -313,7 +313,7 @@ impl Memory {
         }
     }
 
-    /// The classifier. An error where the system has another kind of memory.
+    /// The classifier; an error if the memory is of another kind.
     pub fn classifier(&self) -> Result<&Classifier> {
         match self {
             Memory::Classifier(classifier) => Ok(classifier),
@@ -321,14 +321,14 @@ impl Memory {
         }
     }
 
-    /// Takes the new classifier that an epoch begins with, where there is one.
+    /// Replaces the classifier by the new one in `found`, if there is one.
     pub fn begin_epoch(&mut self, found: &mut FoundTargets) {
         if let Some(classifier) = found.classifier.take() {
             *self = Memory::Classifier(Arc::new(classifier));
         }
     }
 
-    /// Changes the memory after a step on `rows`, whose embeddings (of view 1) are `features`.
+    /// Updates the memory after a step on `rows`, whose embeddings (of view 1) are `features`.
     pub fn update(&mut self, rows: &[usize], features: &Matrix, change: Change) -> Result<()> {
         match (self, change) {
             (Memory::Nothing, Change::Embeddings) => {}
@@ -343,7 +343,7 @@ impl Memory {
                 Arc::make_mut(queue).push(&keys);
             }
             (Memory::Classifier(classifier), Change::Classifier(next)) => *classifier = Arc::new(next),
-            _ => return Err(other_memory("what its steps change")),
+            _ => return Err(other_memory("the state that its steps update")),
         }
         Ok(())
     }
@@ -353,7 +353,7 @@ fn other_memory(lacks: &str) -> Error {
     Error::training(format!("the memory of this system does not hold {lacks}"), "return it from Method::memory")
 }
 
-/// The cross-entropy of `x` under the classifier as an outcome, the classifier one step on, and the gradient by `x`.
+/// The cross-entropy of `x` under the classifier, with the classifier after one step, and the gradient by `x`.
 fn classify(classifier: &Classifier, x: &Matrix, labels: &[u32], sgd: classifier::Sgd) -> (StepResult, Vec<f32>) {
     let found = classifier.cross_entropy(x, labels);
     let mut classifier = classifier.clone();

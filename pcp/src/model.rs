@@ -1,8 +1,7 @@
-//! Networks and their weights: built, opened from anywhere, used for inference, trained, and exported.
+//! Networks and their weights: building, opening from files, inference, training and export.
 //!
-//! A [`Network`] is a description without numbers; its [`Weights`] are a flat, named list that training holds, passes and
-//! saves. Names and shapes are torchvision's, so that other tools can load them. A [`Model`] is both together with what must
-//! be known to feed it.
+//! A [`Network`] is an architecture without weights; its [`Weights`] are a flat list of named arrays. Names and shapes are
+//! torchvision's, so that other tools can load them. A [`Model`] is both together with the description of its input.
 
 mod alexnet;
 mod card;
@@ -33,13 +32,13 @@ pub use weights::{Named, Optimizer, Weights, named_arrays};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A network with its weights, how images are prepared for it, and where it came from.
+/// A network with its weights, the preprocessing of its images, and its origin.
 ///
 /// ```
 /// # use pcp::{config, data, model::{Model, untrained_card}};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let file = folder.path().join("model.safetensors");
-/// # let network = config::Network { width: 4, ..config::Config::default().network };
+/// # let network = config::NetworkSettings { width: 4, ..config::Config::default().network };
 /// # Model::untrained(untrained_card(network), 0)?.write_safetensors(&file)?;
 /// # let photo = folder.path().join("photo.png");
 /// # image::RgbImage::new(40, 30).save(&photo).unwrap();
@@ -55,16 +54,16 @@ pub struct Model {
     pub network: Arc<Network>,
     /// Its weights.
     pub weights: Weights,
-    /// Its description, with how images are prepared for it.
+    /// Its description, with the preprocessing of images.
     pub card: ModelCard,
     /// The file of the weights; `None` for an untrained network.
     pub file: Option<PathBuf>,
-    /// Round and epoch that the weights were last trained in, where that is known.
+    /// Round and epoch that the weights were last trained in, if known.
     pub trained: Option<(u32, u32)>,
 }
 
 impl Model {
-    /// The name of the weights' file, without its folder; `untrained` where there is none.
+    /// The name of the weights' file, without its folder; `untrained` if there is none.
     pub fn file_name(&self) -> String {
         let name = self.file.as_ref().and_then(|file| file.file_name());
         name.map_or_else(|| "untrained".into(), |name| name.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! A scatter of points, coloured by group, with a legend: the same picture as SVG and as PNG.
+//! Scatter plots of points, coloured by group, with a legend, as SVG and as PNG.
 
 mod boxes;
 mod canvas;
@@ -10,16 +10,16 @@ use canvas::Canvas;
 use pcp_core::error::{Error, Result};
 use std::fmt::Write;
 
-/// Side of the field of points, the margin around it, and the height of a line of the legend, in pixels.
+/// Side of the plot, the margin around it, and the height of a line of the legend, in pixels.
 const FIELD: f64 = 840.0;
 const MARGIN: f64 = 30.0;
 const LINE: f64 = 22.0;
-/// The size of letters in the SVG.
+/// Font size in the SVG.
 const LETTERS: f64 = 14.0;
-/// Columns of the legend at the most, and letters of a name in it.
+/// The most columns of the legend, and the most letters of a name in it.
 const COLUMNS: usize = 3;
 const NAME: usize = 22;
-/// How much of what lies below a dot hides.
+/// Opacity of a dot.
 const OPACITY: f32 = 0.8;
 /// The colour of points without groups.
 const PLAIN: [u8; 3] = [60, 90, 160];
@@ -28,7 +28,7 @@ const PLAIN: [u8; 3] = [60, 90, 160];
 pub struct Scatter<'a> {
     /// Two coordinates each.
     pub points: &'a [[f32; 2]],
-    /// The group of every point, and the groups' names; `None` draws all alike, without a legend.
+    /// The group of every point, and the groups' names; `None` draws all points in one colour, without a legend.
     pub groups: Option<(&'a [u32], &'a [String])>,
 }
 
@@ -39,8 +39,8 @@ struct Dot {
     colour: [u8; 3],
 }
 
-/// Where everything lies.
-struct Layout {
+/// Positions of all parts of the plot.
+struct ScatterLayout {
     width: f64,
     dots: Vec<Dot>,
     radius: f64,
@@ -88,9 +88,9 @@ impl Scatter<'_> {
         canvas.png().map_err(|e| Error::file(format!("the picture: {e}"), "please report this"))
     }
 
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> ScatterLayout {
         let (groups, names) = self.groups.unwrap_or((&[], &[]));
-        // One scale for both axes: distances are what the picture shows.
+        // One scale for both axes, so that distances are shown truly.
         let bounds = |c: usize| {
             let values = self.points.iter().map(|p| f64::from(p[c])).filter(|v| v.is_finite());
             values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)))
@@ -105,7 +105,7 @@ impl Scatter<'_> {
         let colour = |group: usize| if names.is_empty() { PLAIN } else { colour(group, names.len()) };
         let dot = |(i, p): (usize, &[f32; 2])| {
             let group = groups.get(i).map_or(0, |g| *g as usize);
-            // Upwards is up.
+            // y grows upwards.
             Dot { x: place(p[0], x), y: place(-p[1], (-y.1, -y.0)), colour: colour(group) }
         };
         let dots = self.points.iter().enumerate().map(dot).collect();
@@ -124,7 +124,7 @@ impl Scatter<'_> {
             (Dot { x, y, colour: colour(i) }, text)
         };
         let columns = texts.len().div_ceil(lines);
-        Layout {
+        ScatterLayout {
             width: (legend_x + columns as f64 * column).ceil(),
             dots,
             radius: (110.0 / (self.points.len().max(1) as f64).sqrt()).clamp(1.5, 5.0),
@@ -133,7 +133,7 @@ impl Scatter<'_> {
     }
 }
 
-/// A name that fits into the legend.
+/// A name, shortened to fit into the legend.
 fn shortened(name: &str) -> String {
     match name.chars().count() > NAME {
         true => name.chars().take(NAME - 3).chain("...".chars()).collect(),
@@ -141,7 +141,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// Colour `i` of `n`: hues around the circle, neighbours of different lightness.
+/// Colour `i` of `n`: hues around the circle, with alternating lightness.
 pub fn colour(i: usize, n: usize) -> [u8; 3] {
     let (hue, lightness) = (6.0 * (i % n.max(1)) as f64 / n.max(1) as f64, [0.42, 0.62, 0.32][i % 3]);
     let chroma = (1.0 - (2.0 * lightness - 1.0f64).abs()) * 0.75;
@@ -165,7 +165,7 @@ fn hex(colour: [u8; 3]) -> String {
     })
 }
 
-/// `text` for XML: signs that mean something there are named, those that may not be there are left out.
+/// `text` escaped for XML; characters that XML does not allow are left out.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_text_whatever_they_hold() {
+    fn names_are_escaped() {
         let names = ["<script>alert(\"x\")</script>".to_string(), "R&D 'ä' \u{1} Ж".into()];
         let scatter = Scatter { points: &[[0.0, 0.0]; 2], groups: Some((&[0, 1], &names)) };
         let svg = scatter.svg();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_one_point_and_points_that_are_none() {
+    fn no_point_one_point_and_nan() {
         for points in [&[][..], &[[3.0, 4.0]], &[[f32::NAN, 1.0], [0.0, f32::INFINITY]]] {
             let scatter = Scatter { points, groups: None };
             assert_eq!(opened(&scatter.png().unwrap()).height(), 900);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_ends_somewhere() {
+    fn a_long_legend_is_shortened() {
         let names: Vec<String> = (0..1000).map(|i| format!("class number {i} with a long name")).collect();
         let of: Vec<u32> = (0..1000).collect();
         let scatter = Scatter { points: &vec![[0.0, 1.0]; 1000], groups: Some((&of, &names)) };

@@ -1,11 +1,11 @@
-//! A run as a page: one HTML file that shows what the network learned and which images do not belong.
+//! The report: one HTML page that shows what the network of a run learned and which images do not fit their clusters.
 //!
 //! ```text
 //! run folder -> gather -> sheets, curves, health, summary, t-SNE -> sprites -> page
 //! ```
 //!
-//! It reads run folders and images and nothing else. Its size is bounded whatever the run's: curves are thinned, images are
-//! drawn from a pool in the order of their importance, and thumbnails have a budget ([`Limits`]).
+//! It reads run folders and images only. Its size is limited however large the run is: curves are thinned, the most important
+//! images get thumbnails, and thumbnails have a budget in bytes ([`PageLimits`]).
 
 mod collection;
 mod curves;
@@ -18,13 +18,13 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use collection::{Collection, Suspect, look_at};
+pub use collection::{Collection, Suspect, collection_section};
 pub use page::page;
 
 use crate::data::{Dataset, Images, Labels};
 use crate::run::RunFolder;
 use gather::Contents;
-use pcp_core::error::{Error, Result};
+use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::npy::read_npz;
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours;
@@ -41,66 +41,66 @@ const POINTS: usize = 10_000;
 /// Images whose neighbours are shown, and how many of each.
 const SAMPLES: usize = 12;
 const NEIGHBOURS: usize = 8;
-/// Heat maps shown, and the side of their pictures.
+/// Number of heat maps, and the side of their pictures in pixels.
 const HEAT_MAPS: usize = 24;
 const HEAT_SIDE: usize = 96;
 
-/// How much of a run one page may show.
+/// Limits on what a page shows of one run.
 ///
 /// The whole page stays below 15 MB: thumbnails take 9 MB of base64 at the most (fewer or coarser ones where they would take
 /// more), heat maps 1 MB, 10,000 points with names of 80 characters about 2 MB, the rest a few hundred kB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Thumbnails.
+pub struct PageLimits {
+    /// Number of thumbnails.
     pub images: usize,
-    /// Points of the map.
+    /// Number of points on the map.
     pub points: usize,
     /// Bytes of the thumbnails.
     pub bytes: usize,
 }
 
-impl Limits {
-    /// Thumbnails on a page when nothing else is asked for.
+impl PageLimits {
+    /// Default number of thumbnails on a page.
     pub const IMAGES: usize = 6000;
 
-    /// The share of each of `runs` on a page with `images` thumbnails.
+    /// The limits of each of `runs` runs on one page with `images` thumbnails.
     pub fn shared(images: usize, runs: usize) -> Self {
         let runs = runs.max(1);
-        Limits { images: images / runs, points: POINTS / runs, bytes: 9_000_000 / runs }
+        PageLimits { images: images / runs, points: POINTS / runs, bytes: 9_000_000 / runs }
     }
 }
 
-/// What a page says of one run.
+/// The section of a page about one run or collection, as JSON for the page's script.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
-pub struct View(Value);
+pub struct PageSection(Value);
 
-impl View {
+impl PageSection {
     /// The run's name.
     pub fn name(&self) -> &str {
         self.0["name"].as_str().unwrap_or_default()
     }
 
-    /// The same under another name.
-    pub fn renamed(mut self, name: &str) -> View {
+    /// Sets the name.
+    pub fn renamed(mut self, name: &str) -> PageSection {
         self.0["name"] = name.into();
         self
     }
 }
 
-/// Steps of what takes longest, the map.
+/// Number of progress steps of a section: those of the map, which takes longest.
 pub fn steps() -> usize {
     Tsne::default().iterations
 }
 
-/// Looks at a run; `images` are what it learned from, or why they cannot be read: then the page does without thumbnails.
-/// `on_step` is called with the number of [`steps`] done.
-pub fn look(
+/// The section about a run. `images` are its training images, or the error why they cannot be read: then there are no thumbnails.
+/// `on_step` is called with the number of [`steps`] done, and often in between while the map starts; its error ends the report.
+pub fn run_section(
     run: &RunFolder,
     images: Result<Arc<Dataset>>,
-    limits: Limits,
-    on_step: &mut dyn FnMut(usize),
-) -> Result<View> {
+    limits: PageLimits,
+    on_step: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<PageSection> {
     let mut contents = gather::gather(run)?;
     let mut notes = std::mem::take(&mut contents.notes);
     let images = pictures(&contents, images, &mut notes);
@@ -117,10 +117,14 @@ pub fn look(
         let outcome = heat(run, &data.train.images, &mut pool, limits.bytes / 9).transpose()?;
         outcome.map_err(|e| notes.push(format!("The heat maps are left out: {}.", e.message))).ok()
     });
-    let map = contents.embeddings.as_ref().and_then(|features| {
-        let outcome = map(features, limits.points, &mut pool, on_step);
-        outcome.map_err(|e| notes.push(format!("The map is left out: {}.", e.message))).ok()
-    });
+    let map = match contents.embeddings.as_ref().map(|features| map(features, limits.points, &mut pool, on_step)) {
+        Some(Err(e)) if e.kind == Kind::Stopped => return Err(e),
+        Some(Err(e)) => {
+            notes.push(format!("The map is left out: {}.", e.message));
+            None
+        }
+        made => made.transpose()?,
+    };
     let thumbnails = images.as_ref().and_then(|data| {
         let rows = &pool.rows[..pool.rows.len().min(limits.images)];
         let made = sprites::thumbnails(&data.train.images, rows, limits.bytes);
@@ -128,7 +132,7 @@ pub fn look(
     });
     let thumbnails = thumbnails.unwrap_or_default();
 
-    Ok(View(json!({
+    Ok(PageSection(json!({
         "name": contents.name,
         "sentence": summary::sentence(&contents),
         "tiles": summary::tiles(&contents),
@@ -158,7 +162,7 @@ pub fn look(
     })))
 }
 
-/// The images, when they are those that the run saw.
+/// The images, if they are those that the run was trained on.
 fn pictures(contents: &Contents, images: Result<Arc<Dataset>>, notes: &mut Vec<String>) -> Option<Arc<Dataset>> {
     let data = match images {
         Ok(data) => data,
@@ -169,12 +173,12 @@ fn pictures(contents: &Contents, images: Result<Arc<Dataset>>, notes: &mut Vec<S
     };
     let same = contents.files.iter().map(|row| &row.file).eq(data.train.images.names());
     if !same {
-        notes.push("There are no thumbnails: the images are not those that the run began with.".into());
+        notes.push("There are no thumbnails: the images have changed since the run began.".into());
     }
     same.then_some(data)
 }
 
-/// The images that a page mentions, each once, the most important first: the first of them get thumbnails.
+/// The images that a page mentions, each once, the most important first; the first ones get thumbnails.
 #[derive(Default)]
 struct Pool {
     place: HashMap<u32, u32>,
@@ -182,7 +186,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// The place of the image of `row`.
+    /// Adds the image of `row` if it is not there yet; returns its index.
     fn add(&mut self, row: u32) -> u32 {
         let rows = &mut self.rows;
         *self.place.entry(row).or_insert_with(|| {
@@ -191,7 +195,7 @@ impl Pool {
         })
     }
 
-    /// What is known of each image.
+    /// The columns of the page's table of images.
     fn columns<'a>(
         &self,
         file: &dyn Fn(usize) -> &'a str,
@@ -215,13 +219,13 @@ impl Pool {
     }
 }
 
-/// A number with few digits; nothing where there is none.
+/// A number rounded to `digits`; null if it is not finite.
 fn rounded(x: f32, digits: i32) -> Value {
     let scale = 10f64.powi(digits);
     if x.is_finite() { ((f64::from(x) * scale).round() / scale).into() } else { Value::Null }
 }
 
-/// A name that is not too long to show, nor to store ten thousand times.
+/// A name shortened in the middle to at most 80 characters.
 fn elided(name: &str) -> String {
     const LONGEST: usize = 80;
     let chars: Vec<char> = name.chars().collect();
@@ -232,19 +236,16 @@ fn elided(name: &str) -> String {
     format!("{}…{}", text(&chars[..LONGEST / 3]), text(&chars[chars.len() - LONGEST * 2 / 3 + 1..]))
 }
 
-/// `count` of `n` places, evenly spaced; all of them when there are fewer.
+/// `count` of the indices `0..n`, evenly spaced; all of them when there are fewer.
 fn evenly(n: usize, count: usize) -> impl Iterator<Item = usize> {
     let count = count.min(n);
     (0..count).map(move |i| i * n / count)
 }
 
-/// Where every image lies in the plane, in steps of 1/65535 of its extent.
-fn map(features: &Matrix, most: usize, pool: &mut Pool, on_step: &mut dyn FnMut(usize)) -> Result<Value> {
+/// The t-SNE map of the images; coordinates are scaled to 0..65535.
+fn map(features: &Matrix, most: usize, pool: &mut Pool, on_step: &mut dyn FnMut(usize) -> Result<()>) -> Result<Value> {
     let rows: Vec<usize> = evenly(features.rows, most).collect();
-    let places = tsne(&features.select_rows(&rows).normalised(), &Tsne::default(), &mut |done| {
-        on_step(done);
-        Ok(())
-    })?;
+    let places = tsne(&features.select_rows(&rows).normalised(), &Tsne::default(), on_step)?;
     let axis = |d: usize| -> Vec<u16> {
         let all = || places.values.iter().skip(d).step_by(2).copied();
         let (low, high) = (all().fold(f32::INFINITY, f32::min), all().fold(f32::NEG_INFINITY, f32::max));
@@ -258,7 +259,7 @@ fn map(features: &Matrix, most: usize, pool: &mut Pool, on_step: &mut dyn FnMut(
 /// The nearest neighbours of some images: (image, its neighbours, their cosines).
 fn neighbours(features: &Matrix, pool: &mut Pool) -> Vec<(u32, Vec<u32>, Vec<Value>)> {
     let rows: Vec<usize> = evenly(features.rows, SAMPLES).collect();
-    // One more than is shown, since an image finds itself.
+    // One more than is shown, since the nearest neighbour of an image is itself.
     let found = neighbours::nearest(&features.select_rows(&rows), features, NEIGHBOURS + 1, false, &|_| ());
     let mut shown = Vec::new();
     for (i, row) in rows.iter().enumerate() {
@@ -270,7 +271,7 @@ fn neighbours(features: &Matrix, pool: &mut Pool) -> Vec<(u32, Vec<u32>, Vec<Val
     shown
 }
 
-/// The heat maps of `heat.npz`, each beside its image; nothing when there is no such file.
+/// The heat maps of `heat.npz`, each beside its image; `None` when there is no such file.
 fn heat(run: &RunFolder, images: &Images, pool: &mut Pool, budget: usize) -> Result<Option<Value>> {
     let path = run.file("heat.npz");
     if !path.exists() {

@@ -1,25 +1,25 @@
-//! The run folder: the only meeting point between training and all that comes after.
+//! The run folder: training writes it, everything after training reads it.
 //!
 //! ```text
 //! config.toml            every setting, resolved, with version, revision, CPU and data fingerprint under [about]
-//! train.log              what the program said
-//! metrics.jsonl          one line an epoch
-//! warnings.jsonl         one line a warning, with round and epoch where it is about one; missing where there are none
+//! train.log              the program's messages
+//! metrics.jsonl          one line per epoch
+//! warnings.jsonl         one line per warning, with round and epoch if it belongs to one; missing without warnings
 //! checkpoints/           the last two
-//! snapshots/             weights along the way
+//! snapshots/             weights during training
 //! clusters/r0-e012.npz   label, status, distance and vote of every sample
 //! model.safetensors      the last weights;  model-best.safetensors: those with the best probe
-//! init.safetensors       the weights it began with, where they came from elsewhere
+//! init.safetensors       the initial weights, if they came from a file
 //! files.csv              id, file and label of every row
 //! bad_files.csv          files that could not be used
-//! stamps.csv             size and time of change of every file that was read
+//! stamps.csv             size and modification time of every file that was read
 //! clusters.csv           the final clusters
 //! embeddings.npy         the final embeddings, in the order of files.csv
-//! heat.npz               where the network looks in a few images: their rows, the maps' side, the maps
-//! eval/                  what `pcp eval` found
+//! heat.npz               heat maps of a few images: their rows, the maps' side, the maps
+//! eval/                  results of `pcp eval`
 //! result.json            the result
-//! report.html            all of it as a page
-//! tensorboard/           the epochs for TensorBoard
+//! report.html            the report
+//! tensorboard/           the metrics for TensorBoard
 //! lock                   held by the process that writes here
 //! ```
 
@@ -50,16 +50,16 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A kind of run, by what its folder holds.
+/// A kind of run: the names of its files.
 #[derive(Debug)]
 pub struct RunKind {
-    /// The file of its settings: the first that is written, the last that is removed.
+    /// The file of its settings, which is written first and removed last.
     pub settings: &'static str,
     /// The command that makes it.
     pub made_by: &'static str,
-    /// Folders that a new run begins with.
+    /// Folders that a new run makes.
     pub folders: &'static [&'static str],
-    /// Everything that a run writes: an overwritten run loses these files and no others.
+    /// All files that a run writes: overwriting a run removes these and no others.
     pub ours: &'static [&'static str],
 }
 
@@ -107,16 +107,16 @@ const OURS: &[&str] = &[
     "tensorboard",
 ];
 
-/// Program, machine, command and data of a run, written beside its settings.
+/// Program, machine, command and data of a run, stored with its settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Version of this program.
     pub version: String,
-    /// Its revision, where it is known.
+    /// Its revision, if known.
     pub revision: String,
     /// The CPU's kind and vector features.
     pub cpu: String,
-    /// The command, word by word.
+    /// The command line.
     pub command: String,
     /// Name of the data set.
     pub data: String,
@@ -127,7 +127,7 @@ pub struct About {
 }
 
 impl About {
-    /// The system's name: that of the last preset that is none of a data set's.
+    /// The system's name: that of the last preset that is not of a data set.
     pub fn system(&self) -> &str {
         let own = |name: &&String| !DATA_PRESETS.contains(&name.as_str());
         self.presets.iter().rev().find(own).map_or("pcp", String::as_str)
@@ -138,17 +138,17 @@ impl About {
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    lock: lock::Held,
+    lock: lock::Lock,
 }
 
 impl RunFolder {
-    /// A new folder at `path`, held by this process. A folder that is there already is refused, unless `overwrite`: then the
-    /// files of the run in it are removed, and nothing else.
+    /// Makes a new folder at `path` and locks it. An existing folder is an error, unless `overwrite`: then the files of the run in it
+    /// are removed, and no others.
     pub fn create(path: &Path, overwrite: bool) -> Result<RunFolder> {
         Self::create_as(&TRAINING, path, overwrite)
     }
 
-    /// A new folder of a run on `dataset`, with its settings and the list of its files.
+    /// Makes the folder of a run on `dataset`, with its settings and the list of its files.
     pub fn begin(
         path: &Path,
         overwrite: bool,
@@ -162,18 +162,18 @@ impl RunFolder {
         Ok(run)
     }
 
-    /// The same for any kind of run.
+    /// As [`create`](Self::create), for any kind of run.
     pub fn create_as(kind: &'static RunKind, path: &Path, overwrite: bool) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
         let begun = run.file(kind.settings).exists();
         let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
         let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
-        // A run that was killed before it had written its settings leaves folders without a file: nothing to lose.
+        // A run that was killed before it wrote its settings leaves only empty folders.
         let stillborn = entries.is_some_and(|entries| entries.iter().all(|e| is_empty_beginning(kind, &e.path())));
         if occupied && !overwrite && !stillborn {
             let hint = match begun {
                 true => format!(
-                    "go on with --resume {0}, begin anew with --overwrite, or choose another --out",
+                    "continue with --resume {0}, start again with --overwrite, or choose another --out",
                     path.display()
                 ),
                 false => "choose another --out".to_string(),
@@ -190,7 +190,7 @@ impl RunFolder {
         }
         make_folder(path)?;
         let run = run.locked()?;
-        // The settings go last: as long as they are there, this is a run that may be overwritten.
+        // The settings are removed last: while they exist, the folder is recognised as a run.
         for name in kind.ours.iter().rev().filter(|_| occupied) {
             let file = run.file(name);
             let removed = if file.is_dir() { fs::remove_dir_all(&file) } else { fs::remove_file(&file) };
@@ -210,7 +210,7 @@ impl RunFolder {
         Self::open_as(&TRAINING, path)
     }
 
-    /// The same for any kind of run.
+    /// As [`open`](Self::open), for any kind of run.
     pub fn open_as(kind: &'static RunKind, path: &Path) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
         if !run.file(kind.settings).is_file() {
@@ -220,7 +220,7 @@ impl RunFolder {
         Ok(run)
     }
 
-    /// `runs/<data>-<preset>-<n>` with the first free n.
+    /// `runs/<data>-<preset>-<n>` with the first unused n.
     pub fn fresh_path(data: &str, preset: &str) -> PathBuf {
         let tidy = |text: &str| -> String {
             text.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
@@ -239,7 +239,7 @@ impl RunFolder {
         self.path.join(name)
     }
 
-    /// Writes `config.toml`, before anything else happens.
+    /// Writes `config.toml`, the first file of a run.
     pub fn write_config(&self, config: &Resolved, about: &About) -> Result<()> {
         let fail = |e: toml::ser::Error| Error::file(format!("config.toml: {e}"), "please report this");
         let mut text = toml::to_string(&toml::Table::from_iter([(
@@ -252,21 +252,21 @@ impl RunFolder {
         write_bytes(&self.file("config.toml"), text.as_bytes())
     }
 
-    /// The settings and what made them.
+    /// The settings and the origin of the run.
     pub fn read_config(&self) -> Result<(Resolved, About)> {
         #[derive(Deserialize)]
-        struct Head {
+        struct ConfigFile {
             about: About,
         }
         let path = self.file("config.toml");
         let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
-        let head: Head = toml::from_str(&text).map_err(|e| {
+        let head: ConfigFile = toml::from_str(&text).map_err(|e| {
             Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
         })?;
         Ok((Resolved::read(&path)?, head.about))
     }
 
-    /// Adds a line to `train.log`. The log is a convenience: a failure to write it stops nothing.
+    /// Adds a line to `train.log`. Errors are ignored: the log is not needed.
     pub fn log(&self, line: &str) {
         if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(self.file("train.log")) {
             let _ = writeln!(file, "{line}");
@@ -286,7 +286,7 @@ impl RunFolder {
         append().map_err(|e| Error::io("write", &path, &e))
     }
 
-    /// Cuts `metrics.jsonl` back to its first `lines` lines.
+    /// Truncates `metrics.jsonl` to its first `lines` lines.
     pub fn cut_metrics(&self, lines: usize) -> Result<()> {
         let path = self.file("metrics.jsonl");
         if !path.exists() && lines == 0 {
@@ -297,8 +297,8 @@ impl RunFolder {
         let whole = bytes[..end].iter().filter(|b| **b == b'\n').count();
         if whole < lines {
             return Err(Error::file(
-                format!("{} has {whole} lines, but the checkpoint is {lines} epochs on", path.display()),
-                "restore the file, or begin anew with --overwrite",
+                format!("{} has {whole} lines, but the checkpoint is at epoch {lines}", path.display()),
+                "restore the file, or start again with --overwrite",
             ));
         }
         if end == bytes.len() { Ok(()) } else { write_bytes(&path, &bytes[..end]) }
@@ -315,7 +315,7 @@ impl RunFolder {
         text.lines().enumerate().map(parse).collect()
     }
 
-    /// Removes files that a crash left half written.
+    /// Removes incomplete files that a crash left.
     pub fn remove_unfinished(&self) {
         for folder in [self.path.clone(), self.file("checkpoints"), self.file("clusters"), self.file("snapshots")] {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -326,7 +326,7 @@ impl RunFolder {
         }
     }
 
-    /// Writes `files.csv`, `stamps.csv` and, where there is any, `bad_files.csv`.
+    /// Writes `files.csv`, `stamps.csv` and, if any file was unreadable, `bad_files.csv`.
     pub fn write_files(&self, data: &Dataset) -> Result<()> {
         let images = &data.train.images;
         let label = |row: usize| match &data.train.labels {
@@ -353,7 +353,7 @@ impl RunFolder {
         })
     }
 
-    /// Writes `clusters/r<round>-e<epoch>.npz`. Where nothing was clustered, every sample has a label of its own.
+    /// Writes `clusters/r<round>-e<epoch>.npz`. If nothing was clustered, every sample has its own label.
     pub fn write_epoch_clusters(&self, round: u32, epoch: u32, labels: &[u32], purified: &Purified) -> Result<()> {
         let status: Vec<u8> = purified.status.iter().map(|s| *s as u8).collect();
         write_npz(&self.file("clusters").join(format!("r{round}-e{epoch:03}.npz")), |z| {
@@ -394,18 +394,18 @@ impl RunFolder {
         })
     }
 
-    /// Writes `result.json`, which also says that the run is finished.
+    /// Writes `result.json`, which marks the run as finished.
     pub fn write_result(&self, result: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string_pretty(result)
             .map_err(|e| Error::file(format!("result: {e}"), "please report this"))?;
         write_bytes(&self.file("result.json"), format!("{text}\n").as_bytes())
     }
 
-    /// The result of a run that is finished; an error where it is not.
+    /// The result of a finished run; an error if it is not finished.
     pub fn finished(&self) -> Result<RunResult> {
         self.read_result()?.ok_or_else(|| {
             let message = format!("{} has no result", self.path.display());
-            Error::file(message, "give the same command again: the run goes on")
+            Error::file(message, "run the same command again: the run continues")
         })
     }
 
@@ -414,7 +414,7 @@ impl RunFolder {
         self.read_result_as()
     }
 
-    /// The same for any kind of run.
+    /// As [`read_result`](Self::read_result), for any kind of run.
     pub fn read_result_as<T: for<'a> Deserialize<'a>>(&self) -> Result<Option<T>> {
         let path = self.file("result.json");
         if !path.exists() {
@@ -427,14 +427,14 @@ impl RunFolder {
     }
 }
 
-/// Whether the settings in `path` are those of a run: other tools have files of that name, too.
+/// Whether the settings in `path` are those of a run: other programs use the same file name.
 fn is_ours(path: &Path) -> bool {
     let text = fs::read_to_string(path).unwrap_or_default();
     let table: toml::Table = toml::from_str(&text).unwrap_or_default();
     table.get("about").and_then(|about| about.get("fingerprint")).is_some()
 }
 
-/// Whether `path` is something that a new run makes before its settings are whole, and holds nothing.
+/// Whether `path` is an empty folder or file that a new run makes before its settings.
 fn is_empty_beginning(kind: &RunKind, path: &Path) -> bool {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
     let half_settings = path.file_name() == atomic::unfinished(Path::new(kind.settings)).file_name();
@@ -442,17 +442,17 @@ fn is_empty_beginning(kind: &RunKind, path: &Path) -> bool {
     half_settings || named(&[lock::FILE]) || named(kind.folders) && empty_folder()
 }
 
-/// The settings that a run goes on with: those that it began with, but for the few that change no bit of the result. Other changes in `now`
-/// are refused by name.
+/// The settings of a resumed run: those that it started with, except for a few that do not affect the result. Other changes in
+/// `now` are errors.
 pub fn resumed_settings(before: Resolved, now: &Config) -> Result<Resolved> {
     let (old, new) = (before.entries(), now.entries());
-    // How often to save, and where images are held, changes no bit of the result.
-    let free = ["run.save_minutes", "data.cache", "data.strict"];
-    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && !free.contains(&a.0.as_str()));
+    // How often checkpoints are saved and whether images stay in memory do not affect the result.
+    let changeable = ["run.save_minutes", "data.cache", "data.strict"];
+    let differ = old.iter().zip(&new).filter(|(a, b)| a.1 != b.1 && !changeable.contains(&a.0.as_str()));
     let changed: Vec<String> = differ.map(|(a, b)| format!("{} is {}, not {}", a.0, a.1, b.1)).collect();
     if !changed.is_empty() {
         return Err(Error::usage(
-            format!("a run goes on with the settings it began with: {}", listed(changed)),
+            format!("a resumed run keeps the settings that it started with: {}", listed(changed)),
             "leave these options out, or start another run with another --out",
         ));
     }

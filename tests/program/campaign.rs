@@ -9,8 +9,8 @@ use std::time::Instant;
 const KILLS: usize = 200;
 const PRESETS: [&str; 8] = ["pcp", "pc-cpr", "ir", "is", "and", "deepcluster", "moco2", "supervised"];
 
-/// Kills a run of `preset` again and again at random moments until it is done; returns how often, how often inside the writing of
-/// a file, how many epochs it lost, and whether it ended with the bits of a run that nobody touched.
+/// Kills and resumes a run of `preset` at random moments until it is finished; returns the number of kills, of kills during the
+/// writing of a file, of epochs lost, and whether the bits are those of an uninterrupted run.
 fn campaign(dir: &Path, preset: &str, random: &mut u64) -> (usize, usize, usize, bool) {
     let own = ["--quiet", "--no-report", "--preset", preset];
     let whole = dir.join(format!("{preset}-whole"));
@@ -22,7 +22,7 @@ fn campaign(dir: &Path, preset: &str, random: &mut u64) -> (usize, usize, usize,
     let mut child = start(&words(&small(&out, &own)));
     loop {
         *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // Some while after something new was saved, so that it gets on; every fifth time at once, whatever was saved.
+        // Some time after a new checkpoint, so that it makes progress; every fifth time at once.
         let saved = checkpoints(&out);
         if kills % 5 != 0 {
             wait_for(&mut child, || checkpoints(&out) != saved);
@@ -41,12 +41,12 @@ fn campaign(dir: &Path, preset: &str, random: &mut u64) -> (usize, usize, usize,
         inside += usize::from(["", "checkpoints", "clusters", "snapshots"].iter().any(|folder| half(folder)));
         assert!(kills < 500, "{preset} does not get on");
         let resume = ["train", "--resume", out.to_str().unwrap(), "--quiet", "--no-report"];
-        // A kill before the settings were whole leaves nothing to go on with.
+        // A run that is killed before its settings are written cannot be resumed.
         let begun = out.join("config.toml").exists();
         child = if begun { start(&resume) } else { start(&words(&small(&out, &own))) };
     }
     let epochs = |run: &Path| std::fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
-    // Everything that a result says but when, by whom and how fast it was made.
+    // The result without times, versions and speeds.
     let result = |run: &Path| {
         let mut result: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(&std::fs::read(run.join("result.json")).unwrap()).unwrap();

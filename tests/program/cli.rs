@@ -1,4 +1,4 @@
-//! The program as a user meets it: what it takes, what it leaves, and what it says when something is wrong.
+//! The command line: training runs, their files, and error messages.
 
 use crate::common::*;
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn a_run_leaves_what_it_promises() {
+fn a_run_writes_all_its_files() {
     let (table, said) = (&reference().stdout, &reference().stderr);
     let (_dir, out) = reference().copy();
     for word in
@@ -82,7 +82,7 @@ fn a_run_leaves_what_it_promises() {
     ] {
         assert!(metrics[3].get(key).is_some(), "{key} is not in the metrics");
     }
-    // Everything happened: K fell, the warm-up ended, lr dropped, votes were cast, round 2 began.
+    // K fell, the warm-up ended, lr dropped, votes were cast, round 2 started.
     assert_eq!(metrics[0]["kept"], 0.0);
     assert_eq!((&metrics[0]["loss_cluster"], &metrics[0]["churn"]), (&Value::Null, &Value::Null));
     assert!(metrics[1]["clusters"].as_u64() > metrics[7]["clusters"].as_u64());
@@ -169,7 +169,7 @@ fn broken_files_are_named_and_shift_nothing() {
 }
 
 #[test]
-fn all_images_the_same_is_no_reason_to_panic() {
+fn identical_images_do_not_panic() {
     let (dir, out) = place("run");
     let photos = dir.path().join("same");
     fs::create_dir(&photos).unwrap();
@@ -223,7 +223,7 @@ fn data_presets_bring_the_papers_networks() {
     class_folders(&photos, 4);
     for (preset, arch) in [("in100", "alexnet224"), ("cub200", "resnet18")] {
         let out = dir.path().join(preset);
-        // The floors are those of large sets, so that the network must be looked at in what is refused.
+        // The floors are too large for this set, so that the network is read from the error message.
         let said = fail(2, &["train", photos.to_str().unwrap(), "--preset", preset, "--out", out.to_str().unwrap()]);
         assert!(said.contains("clusters.floor"), "{said}");
         let (photos, out) = (photos.to_str().unwrap(), out.to_str().unwrap());
@@ -254,7 +254,7 @@ fn a_closed_or_full_output_is_no_panic() {
 }
 
 #[test]
-fn a_run_goes_on_from_any_folder() {
+fn a_run_is_resumed_from_any_folder() {
     let (dir, out) = place("run");
     class_folders(&dir.path().join("photos"), 4);
     let mut args = vec!["train", "photos", "--out", "run"];
@@ -292,7 +292,7 @@ fn presets_combine_and_files_serve_as_presets() {
 }
 
 #[test]
-fn wrong_use_is_explained() {
+fn usage_errors_are_explained() {
     for (more, words) in [
         (&["--set", "purify.gama=0.5"][..], &["purify.gama", "purify.gamma"][..]),
         (&["--set", "train.lr=fast"], &["train.lr"]),
@@ -367,7 +367,7 @@ fn bad_data_is_explained() {
 }
 
 #[test]
-fn data_check_says_what_is_there() {
+fn data_check_counts_images_and_classes() {
     let bundled = json(&succeed(&["data", "check", "bundled", "--json"]));
     assert_eq!((&bundled["train"], &bundled["test"]), (&Value::from(1094), &Value::from(299)));
     assert_eq!(bundled["classes"].as_array().unwrap().len(), 14);
@@ -393,7 +393,7 @@ fn imagenet_100_is_made_by_links_and_read_through_them() {
             }
         }
     }
-    // Paths from where the user is must hold from elsewhere, too.
+    // Relative paths must also work from another folder.
     let made = pcp(&["data", "in100", "imagenet", "--out", "made/in100", "--json"]).current_dir(root).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let made = json(&String::from_utf8_lossy(&made.stdout));

@@ -1,4 +1,4 @@
-//! What the tests of the program share: running it, and data sets made up on the spot.
+//! Shared parts of the tests of the program: running it, and synthetic data sets.
 
 #![allow(unsafe_code)]
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub fn fail(code: i32, args: &[&str]) -> String {
     text
 }
 
-/// A run in which everything happens: two rounds, the warm-up and its end, votes in both rounds, mid-epoch checkpoints.
+/// A run with every feature: two rounds, the warm-up and its end, votes in both rounds, mid-epoch checkpoints.
 pub const SMALL: &[&str] = &[
     "--limit",
     "60",
@@ -64,7 +64,7 @@ pub const SMALL: &[&str] = &[
     "evaluate.k=5",
 ];
 
-/// `pcp train` of the small run into `out`; flags in `more` take the place of its own.
+/// `pcp train` of the small run into `out`; flags in `more` override its own.
 pub fn small(out: &Path, more: &[&str]) -> Vec<String> {
     let mut args = vec!["train".to_string(), "--out".into(), out.display().to_string()];
     let own = SMALL.chunks(2).filter(|pair| !more.contains(&pair[0])).flatten();
@@ -77,17 +77,17 @@ pub fn words(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
-/// A finished run, held in memory: what it printed and all its files.
+/// A finished run in memory: its output and all its files.
 pub struct Finished {
     pub stdout: String,
     pub stderr: String,
     files: Vec<(String, Vec<u8>)>,
-    /// What must be equal in every run of the same settings.
+    /// The parts that are equal in every run with the same settings.
     pub bits: Vec<(String, Vec<u8>)>,
 }
 
 impl Finished {
-    /// Trains the small run with flags in `more` in place of its own.
+    /// Trains the small run with flags in `more` that override its own.
     pub fn train(more: &[&str]) -> Finished {
         let (_dir, out) = place("run");
         let output = run(&words(&small(&out, more)));
@@ -114,7 +114,7 @@ impl Finished {
     }
 }
 
-/// The small run when nothing happens to it, trained once for all tests that need it.
+/// The uninterrupted small run, trained once for all tests that need it.
 pub fn reference() -> &'static Finished {
     static REFERENCE: OnceLock<Finished> = OnceLock::new();
     REFERENCE.get_or_init(|| Finished::train(&[]))
@@ -160,7 +160,7 @@ fn without_times(metrics: &[u8]) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Says which files differ rather than printing their bytes.
+/// Compares files by name instead of printing their bytes.
 pub fn assert_same(a: &[(String, Vec<u8>)], b: &[(String, Vec<u8>)]) {
     let names = |files: &[(String, Vec<u8>)]| files.iter().map(|f| f.0.clone()).collect::<Vec<_>>();
     assert_eq!(names(a), names(b), "the runs have different files");
@@ -198,7 +198,7 @@ pub fn place(name: &str) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Starts it and lets it run.
+/// Starts the program without waiting for it.
 pub fn start(args: &[&str]) -> Child {
     pcp(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -209,13 +209,13 @@ pub fn signal(child: &Child, signal: i32) {
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
 }
 
-/// Waits for its end; returns its exit code and what it said.
+/// Waits for its end; returns its exit code and its messages.
 pub fn text(child: Child) -> (Option<i32>, String) {
     let output = child.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Waits until `ready` or until the child has ended; tells which.
+/// Waits until `ready` is true or the child has ended; returns whether it is ready.
 pub fn wait_for(child: &mut Child, ready: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(120) {

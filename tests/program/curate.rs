@@ -1,4 +1,4 @@
-//! Own images and own embeddings as a user brings them: embed, cluster, purify, assign, neighbours, duplicates.
+//! Commands on users' images and embeddings: embed, cluster, purify, assign, neighbours, duplicates.
 
 use crate::common::*;
 use pcp_core::io::npy::{read_matrix, write_npy};
@@ -21,7 +21,7 @@ fn column(path: &Path, name: &str) -> Vec<String> {
     table(path).into_iter().map(|row| row[name].clone()).collect()
 }
 
-/// A folder with everything that folders hold: spaces, other letters, names that differ in case alone, links, loops, broken files.
+/// A folder with spaces, non-Latin letters, names that differ only in case, links, loops and broken files.
 fn odd_images(root: &Path) {
     class_folders(root, 8);
     picture(&root.join("a/two words.png"), 24, 0, 100);
@@ -62,7 +62,7 @@ fn trained(root: &Path) -> (PathBuf, PathBuf) {
     (images, run)
 }
 
-/// Rows around four places, in the order 0 1 2 3 0 1 2 3 ...; the last rows are odd ones, far from all.
+/// Rows around four centres, in the order 0 1 2 3 0 1 2 3 ...; the last rows are outliers.
 fn rows(each: usize, odd: usize) -> (usize, Vec<f32>) {
     let dim = 6;
     let noise = |i: usize, d: usize| ((i * 37 + d * 101) % 97) as f32 / 97.0 - 0.5;
@@ -72,7 +72,7 @@ fn rows(each: usize, odd: usize) -> (usize, Vec<f32>) {
 }
 
 #[test]
-fn a_run_meets_its_own_and_other_images() {
+fn a_run_embeds_its_own_and_other_images() {
     let dir = tempfile::tempdir().unwrap();
     let (images, run) = trained(dir.path());
     let before = snapshot(&images);
@@ -108,7 +108,7 @@ fn a_run_meets_its_own_and_other_images() {
     let alone = read_matrix(&file("one.npy")).unwrap();
     assert!(alone.values.iter().zip(embedded.row(at)).all(|(a, b)| (a - b).abs() < 1e-5));
 
-    // What cannot be done.
+    // Errors.
     assert!(fail(2, &["embed", run_, images_, "--out", &path("emb.npy")]).contains("there already"));
     let said = fail(2, &["embed", run_, images_, "--features", "layer9", "--out", &path("n.npy")]);
     assert!(said.contains("layer9") && said.contains("layer4"), "{said}");
@@ -120,7 +120,7 @@ fn a_run_meets_its_own_and_other_images() {
     assert!(!file("n.npy").exists() && !file("n.npy.pcp-unfinished").exists());
     let bare = file("bare.safetensors");
     fs::write(&bare, without_description(&fs::read(&model).unwrap())).unwrap();
-    // Weights alone are known by their names and shapes, and fed as is usual for such.
+    // A file with weights only is recognised by names and shapes, with the usual preprocessing.
     succeed(&["embed", bare.to_str().unwrap(), images_, "--out", &path("bare.npy")]);
     assert_eq!(read_matrix(&file("bare.npy")).unwrap().rows, embedded.rows);
     let beside = file("beside");
@@ -130,7 +130,7 @@ fn a_run_meets_its_own_and_other_images() {
     succeed(&["embed", beside.join("m.safetensors").to_str().unwrap(), images_, "--out", &path("beside/e.npy")]);
     assert_eq!(fs::read(file("emb.npy")).unwrap(), fs::read(beside.join("e.npy")).unwrap());
 
-    // Assigned to the run's clusters, most of its own images find their own.
+    // Most of the run's own images are assigned to their own clusters.
     let assigned = json(&succeed(&["assign", run_, images_, "--json"]));
     let assigned = assigned.as_array().unwrap();
     assert_eq!(assigned.len(), n);
@@ -142,7 +142,7 @@ fn a_run_meets_its_own_and_other_images() {
         let number = |key: &str| a[key].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&number("confidence")) && (0.0..=1.0).contains(&number("fit")), "{a}");
     }
-    // Into a folder that is not there yet, beside a file that might have been in the way.
+    // Into a new folder, beside another file.
     fs::write(file("assigned.csv.tmp"), "mine").unwrap();
     succeed(&["assign", run_, images_, "--out", &path("new/assigned.csv")]);
     succeed(&["assign", run_, images_, "--out", &path("assigned.csv")]);
@@ -171,7 +171,7 @@ fn a_run_meets_its_own_and_other_images() {
     }
     assert!(fail(2, &["duplicates", run_, "--threshold", "1.5"]).contains("--threshold"));
 
-    // A run is clustered and purified with its images at hand.
+    // A run is clustered and purified with its images.
     let shown = succeed(&["cluster", run_, "--k", "3", "--folders", "copy", "--out", &path("sorted")]);
     assert!(shown.contains("sheet.html"), "{shown}");
     let made = column(&file("sorted/folders.csv"), "path");
@@ -252,7 +252,7 @@ fn any_matrix_is_clustered() {
     ]));
     assert_eq!((&summary["k"], &summary["metric"], &summary["largest"]), (&4.into(), &"euclidean".into(), &20.into()));
 
-    // Nothing is written where something is.
+    // Existing outputs are refused.
     fs::create_dir(file("mine")).unwrap();
     fs::write(file("mine/precious"), b"x").unwrap();
     for out in ["mine", "1", "e.npy", "mine/precious"] {
@@ -292,7 +292,7 @@ fn rows_that_cannot_be_used_are_refused_or_left_out() {
     let clusters = table(&file("c/clusters.csv"));
     assert_eq!((clusters[3]["row"].as_str(), clusters[3]["file"].as_str()), ("4", "4.png"));
     succeed(&["cluster", &path("e.npy"), "--k", "4", "--metric", "euclidean", "--skip-bad-rows", "--out", &path("d")]);
-    assert_eq!(column(&file("d/unusable.csv"), "row"), ["3", "7"], "zero is a place like any other");
+    assert_eq!(column(&file("d/unusable.csv"), "row"), ["3", "7"], "a zero row is valid with the Euclidean metric");
     let labels: String = (0..n).map(|i| format!("{}\n", ["a", "b", "c", "d"][i % 4])).collect();
     fs::write(file("labels.csv"), format!("label\n{labels}")).unwrap();
     let all = ["purify", &path("e.npy"), "--k", "4", "--skip-bad-rows", "--labels", &path("labels.csv")];
@@ -307,7 +307,7 @@ fn rows_that_cannot_be_used_are_refused_or_left_out() {
 }
 
 #[test]
-fn anybodys_embeddings_are_purified() {
+fn embeddings_of_any_network_are_purified() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name);
     let path = |name: &str| file(name).display().to_string();
@@ -315,7 +315,7 @@ fn anybodys_embeddings_are_purified() {
     let n = values.len() / dim;
     write_npy(&file("e.npy"), &[n, dim], &values).unwrap();
 
-    // The odd ones belong least; a wrong label is found.
+    // Outliers have the highest scores; a wrong label is found.
     let label = |i: usize| if i == 8 { "b" } else { ["a", "b", "c", "d"][i % 4] };
     let labels: String = (0..n).map(|i| format!("{}\n", label(i))).collect();
     fs::write(file("labels.csv"), format!("label\n{labels}")).unwrap();
@@ -371,7 +371,7 @@ fn anybodys_embeddings_are_purified() {
     let (from, n_votes, status) = votes("5", &[&new, "--no-votes"]);
     assert_eq!((from.as_str(), n_votes, status[0].as_str()), ("nothing", 0, "kept"));
 
-    // What makes no sense is refused, with the reason.
+    // Invalid options are refused with the reason.
     let refused = |more: &[&str], word: &str| {
         let out = path("n");
         let said = fail(if word == "rows" { 1 } else { 2 }, &[&["purify"], more, &["--out", &out]].concat());

@@ -1,5 +1,5 @@
-//! Whatever users have: folders of mixed formats with broken files, images read again in every epoch, files replaced between
-//! runs, bombs, idx files, and downloads that fail.
+//! Data sets: folders of mixed formats with broken files, images read again in every epoch, files replaced between runs,
+//! decompression bombs, idx files, and downloads that fail.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ fn turned(jpeg: &[u8], orientation: u8) -> Vec<u8> {
     [&jpeg[..2], &[0xff, 0xe1], &length, &exif, &jpeg[2..]].concat()
 }
 
-/// Image `i` of a mixed set: its ending and its bytes. Formats, kinds of pixels, sizes and orientations all go round.
+/// Image `i` of a mixed set: its extension and its bytes. Formats, kinds of pixels, sizes and orientations alternate.
 fn mixed_image(i: u32) -> (&'static str, Vec<u8>) {
     let (width, height) = (9 + i * 7 % 31, 9 + i * 11 % 29);
     let colour = |x: u32, y: u32| [(x * 9 + i) as u8, (y * 7 + i * 3) as u8, (i * 13 + x * y) as u8];
@@ -170,7 +170,7 @@ fn no_bit_depends_on_the_cache_or_the_threads() {
         run(&other, more);
         assert_same(&expected, &bits(&other));
     }
-    // A run may go on with another cache, and other commands read its images as it did.
+    // A run may be resumed with another cache, and other commands read its images in the same way.
     let none = dir.path().join("none");
     let none_word = none.to_str().unwrap();
     fs::remove_file(none.join("result.json")).unwrap();
@@ -183,7 +183,7 @@ fn no_bit_depends_on_the_cache_or_the_threads() {
 }
 
 #[test]
-fn the_plan_says_what_grows_with_the_images() {
+fn the_plan_shows_the_memory_per_image() {
     let (dir, out) = place("run");
     let data = dir.path().join("photos");
     mixed_folder(&data, 40);
@@ -286,7 +286,7 @@ fn idx_files_train_packed_or_not() {
 }
 
 #[test]
-fn fetching_says_what_is_wrong_and_what_to_do() {
+fn errors_of_fetching_have_a_hint() {
     let (dir, data) = place("data");
     let data_dir = data.to_str().unwrap();
     // A server for one answer.
@@ -308,10 +308,10 @@ fn fetching_says_what_is_wrong_and_what_to_do() {
     fs::write(data.join("cifar-10-binary.tar.gz"), "no archive").unwrap();
     let said = fail(1, &["data", "fetch", "cifar10", "--data-dir", data_dir]);
     assert!(said.contains("is damaged") && said.contains("c32a1d4ab5d03f1284b67883e8d87530"), "{said}");
-    // Nobody is asked where nobody can answer; the error says how to get it.
+    // Without a terminal there is no prompt; the error has the command.
     let said = fail(1, &["train", "cifar10", "--data-dir", data_dir]);
     assert!(said.contains("pcp data fetch cifar10"), "{said}");
-    // What is there is left alone.
+    // Complete data is not fetched again.
     let folder = data.join("cifar-10-batches-bin");
     fs::create_dir(&folder).unwrap();
     for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {

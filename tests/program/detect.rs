@@ -1,4 +1,4 @@
-//! Detectors as a user trains, measures and uses them: on made-up shapes, stopped and gone on with, and on broken data.
+//! Detectors: training, evaluation and prediction on synthetic shapes, stopping and resuming, and broken data.
 
 #![allow(unsafe_code)]
 
@@ -20,14 +20,14 @@ fn spoken(line: &str) -> String {
     succeed(&line.split(' ').collect::<Vec<_>>())
 }
 
-/// A folder with a made-up detection set in it, and that set.
+/// A temporary folder, and a synthetic detection set in it.
 fn shapes(train: &str, test: &str, side: &str) -> (tempfile::TempDir, PathBuf) {
     let (dir, voc) = place("shapes");
     succeed(&["data", "shapes", "--train", train, "--test", test, "--side", side, "--out", text(&voc)]);
     (dir, voc)
 }
 
-/// A short run with everything in it: both kinds of batches, checkpoints within epochs, the fall of the learning rate.
+/// A short run with both kinds of batches, checkpoints within epochs, and the fall of the learning rate.
 fn small_detector<'a>(voc: &'a Path, out: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     let mut args = vec!["detect", "train", "random", "--width", "4", "--voc", text(voc), "--classes", CLASSES];
     args.extend(["--short-side", "48", "--rois", "8", "--proposals", "40", "--test-proposals", "20", "--epochs", "6"]);
@@ -40,7 +40,7 @@ fn bits_of(run: &Path) -> Vec<(String, Vec<u8>)> {
     bits(run).into_iter().filter(|(name, _)| name != "detect.toml").collect()
 }
 
-/// The network of a short run on photographs learns shapes on noise, and what it finds is written down in COCO's format.
+/// The network of a short run on photographs learns shapes on noise, and detections are written in COCO's format.
 #[test]
 fn shapes_on_noise_are_learned() {
     let (dir, voc) = shapes("160", "32", "96");
@@ -129,7 +129,7 @@ fn threads_stops_and_kills_change_no_bit() {
     let again = succeed(&["detect", "train", "--resume", text(&cut), "--json"]);
     assert!(again.contains("\"loss\":"), "a finished run says its result: {again}");
 
-    // A damaged checkpoint is passed over.
+    // A damaged checkpoint is skipped.
     fs::remove_file(cut.join("result.json")).unwrap();
     fs::remove_file(cut.join("model.safetensors")).unwrap();
     let last = cut.join("checkpoints").join(newest().unwrap());
@@ -139,7 +139,7 @@ fn threads_stops_and_kills_change_no_bit() {
     fs::write(&last, bytes).unwrap();
     let said = String::from_utf8_lossy(&run(&resume).stderr).into_owned();
     assert!(
-        said.contains("warning: ") && said.contains("is damaged") && said.contains("going on from the one before"),
+        said.contains("warning: ") && said.contains("is damaged") && said.contains("continuing from the one before"),
         "{said}"
     );
     assert_eq!(fs::read(whole.join("model.safetensors")).unwrap(), fs::read(cut.join("model.safetensors")).unwrap());
@@ -153,7 +153,7 @@ fn an_unfinished_detector_can_be_measured_and_others_are_told_apart() {
     fs::remove_file(det.join("model.safetensors")).unwrap();
     let report: Value = serde_json::from_str(&succeed(&["detect", "eval", text(&det), "--json"])).unwrap();
     assert!(report["weights"].as_str().unwrap().starts_with("e00006-"), "{report}");
-    // Measured elsewhere, it is another report.
+    // Another data set has another report.
     let elsewhere = dir.path().join("elsewhere");
     succeed(&["data", "shapes", "--train", "1", "--test", "1", "--side", "48", "--out", text(&elsewhere)]);
     let own = fs::read(det.join("eval/test.json")).unwrap();
@@ -162,7 +162,7 @@ fn an_unfinished_detector_can_be_measured_and_others_are_told_apart() {
     assert!(det.join("eval/test-elsewhere.json").exists());
     assert!(fail(2, &["detect", "eval", text(&det), "--set", "../Main/test"]).contains("--set"));
     assert!(fail(2, &["detect", "eval", text(&det), "--limit", "0"]).contains("--limit is 0"));
-    // Photographs are found at any depth; those that cannot be read leave nothing.
+    // Photographs are found at any depth; unreadable ones give no output.
     let found = dir.path().join("found");
     succeed(&["detect", "predict", text(&det), text(&elsewhere), "--out", text(&found)]);
     assert!(found.join("000000.png").exists() && found.join("000001.png").exists());

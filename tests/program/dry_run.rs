@@ -1,4 +1,4 @@
-//! What a run will take, before it is begun.
+//! `pcp train --dry-run`: the forecast of time and memory.
 
 use crate::common::*;
 use pcp::config::Config;
@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 #[test]
-fn a_dry_run_says_what_is_to_come_and_writes_nothing() {
+fn a_dry_run_prints_a_forecast_and_writes_nothing() {
     let (dir, _) = place("x");
     for preset in ["pcp", "ir", "is", "and", "la", "deepcluster", "moco2", "supervised", "random"] {
         let args =
@@ -41,7 +41,7 @@ fn a_dry_run_says_what_is_to_come_and_writes_nothing() {
 }
 
 #[test]
-fn a_network_that_has_no_room_is_refused() {
+fn a_network_that_does_not_fit_into_memory_is_refused() {
     let config = Config::default();
     let network = Network::new(&config.network, 32).unwrap();
     let refused = check_room(&network, &config.train, 1000, Some(1 << 28)).unwrap_err();
@@ -54,7 +54,7 @@ fn a_network_that_has_no_room_is_refused() {
     check_room(&network, &untrained.train, 1000, Some(0)).unwrap();
 }
 
-/// A stop does not wait for the steps that are tried, and the place they need goes with them.
+/// A stop does not wait for the measured steps, and the temporary folder is removed.
 #[cfg(unix)]
 #[test]
 fn a_dry_run_can_be_stopped() {

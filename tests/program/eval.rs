@@ -1,4 +1,4 @@
-//! `pcp eval clusters` and `pcp eval tsne` as a user meets them.
+//! `pcp eval clusters` and `pcp eval tsne`.
 
 use crate::common::*;
 use serde_json::Value;
@@ -73,7 +73,7 @@ fn a_labelled_run() {
     assert_eq!(fs::read(elsewhere.join("tsne.svg")).unwrap(), svg, "threads change nothing");
     let some = json(&succeed(&["eval", "tsne", path, "--part", "train", "--limit", "20", "--seed", "3", "--json"]));
     assert_eq!((&some["images"], &some["images_of"]), (&Value::from(20), &Value::from("training images")));
-    assert!(some["perplexity"].as_f64().unwrap() < 7.0, "a third of the others");
+    assert!(some["perplexity"].as_f64().unwrap() < 7.0, "a third of the other images");
 
     for (args, words) in [
         (&["clusters", path, "--k", "300"][..], &["300", "1 to 299"][..]),
@@ -136,7 +136,7 @@ fn class_folders_with_one_cluster() {
 fn a_run_that_was_stopped_at_its_first_epoch() {
     let (_dir, out) = place("run");
     succeed(&words(&small(&out, &["--quiet", "--epochs", "1", "--rounds", "1"])));
-    // What is there before the end of the first epoch: checkpoints, no clusters, no model.
+    // Before the end of the first epoch there are checkpoints, but no clusters and no model.
     for name in ["model.safetensors", "model-best.safetensors", "result.json", "clusters.csv", "metrics.jsonl"] {
         let _ = fs::remove_file(out.join(name));
     }

@@ -1,5 +1,4 @@
-//! Networks that leave, and networks that come from elsewhere, as a user moves them. (`tests/exports/run` holds them against PyTorch and
-//! onnxruntime.)
+//! Export of networks, and initial weights from files. (`tests/exports/run` compares them with PyTorch and onnxruntime.)
 
 use crate::common::*;
 use std::fs;
@@ -7,7 +6,7 @@ use std::fs;
 const TINY: &[&str] =
     &["--limit", "40", "--size", "16", "--width", "4", "--batch", "16", "--epochs", "2", "--clusters", "4"];
 
-/// A run of a second; flags in `more` take the place of its own.
+/// A run of a second; flags in `more` override its own.
 fn tiny<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let own = TINY.chunks(2).filter(|pair| !more.contains(&pair[0])).flatten();
     let fixed = ["train", "--out", out, "--quiet", "--no-report"];
@@ -15,7 +14,7 @@ fn tiny<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_network_is_written_for_others_and_comes_back() {
+fn an_exported_network_can_be_read_back() {
     let (dir, out) = place("run");
     let run = out.to_str().unwrap();
     succeed(&tiny(run, &[]));
@@ -26,7 +25,7 @@ fn a_network_is_written_for_others_and_comes_back() {
     succeed(&["export", run, "--to", "onnx", "--with-preprocess", "--out", &whole]);
     assert!(fs::metadata(&whole).unwrap().len() > fs::metadata(&onnx).unwrap().len());
     succeed(&["export", run, "--to", "safetensors", "--out", &weights]);
-    // The file alone is as good as the run: it gives the same model.
+    // The model file gives the same model as the run.
     let again = at("d.onnx");
     succeed(&["export", &weights, "--to", "onnx", "--out", &again]);
     assert_eq!(fs::read(&onnx).unwrap(), fs::read(&again).unwrap());
@@ -35,7 +34,7 @@ fn a_network_is_written_for_others_and_comes_back() {
     assert!(has(b"layer4.1.bn2.running_var") && has(b"GlobalAveragePool") && has(b"embedding"));
     assert_eq!(pcp_core::io::npy::read_npz::<f32>(sample.as_ref(), "embedding").unwrap().len(), 8 * 128);
 
-    // A run that begins with it and learns nothing ends with it.
+    // A run that starts from it without training ends with it.
     let begun = at("begun");
     succeed(&tiny(&begun, &["--init-from", &weights, "--rounds", "0"]));
     let embeddings = |run: &str| fs::read(format!("{run}/embeddings.npy")).unwrap();
@@ -43,15 +42,15 @@ fn a_network_is_written_for_others_and_comes_back() {
     let again = at("begun-again");
     succeed(&tiny(&again, &["--init-from", run, "--rounds", "0"]));
     assert_eq!(embeddings(run), embeddings(&again), "a run folder is as good as its file");
-    // Another length of embeddings is no obstacle; another width is.
+    // Another embedding length is accepted, another width is refused.
     let shown = run_with(&tiny(&at("other"), &["--init-from", &weights, "--set", "network.embedding=32"]));
-    assert!(shown.contains("all but fc.weight, fc.bias, which begin anew"), "{shown}");
+    assert!(shown.contains("all but fc.weight, fc.bias, which start at random"), "{shown}");
     let said = fail(2, &tiny(&at("wide"), &["--init-from", &weights, "--width", "8"]));
     assert!(said.contains("conv1.weight has the shape [4, 3, 3, 3]") && said.contains("--width"), "{said}");
     assert!(!dir.path().join("wide").exists(), "refused before anything was written");
 }
 
-/// What the program says when it is not quiet.
+/// The program's messages.
 fn run_with(args: &[&str]) -> String {
     let loud: Vec<&str> = args.iter().copied().filter(|a| *a != "--quiet").collect();
     let output = run(&loud);
@@ -61,7 +60,7 @@ fn run_with(args: &[&str]) -> String {
 }
 
 #[test]
-fn a_run_that_began_elsewhere_goes_on_without_the_file() {
+fn a_run_with_initial_weights_is_resumed_without_their_file() {
     let (dir, out) = place("run");
     let at = |name: &str| dir.path().join(name).display().to_string();
     let (first, weights, whole) = (at("first"), at("w.safetensors"), at("whole"));
@@ -79,7 +78,7 @@ fn a_run_that_began_elsewhere_goes_on_without_the_file() {
 }
 
 #[test]
-fn wrong_use_is_explained() {
+fn usage_errors_are_explained() {
     let (dir, out) = place("run");
     let run = out.to_str().unwrap();
     succeed(&tiny(run, &["--epochs", "1"]));

@@ -1,4 +1,4 @@
-//! What a user sees when something goes wrong around a run, and that nothing is lost by it. `docs/faults.md` has the table.
+//! Faults around a run: their messages, and that nothing is lost. `docs/faults.md` has the table.
 
 #![allow(unsafe_code)]
 
@@ -19,11 +19,11 @@ fn a_second_process_is_refused_with_the_first_ones_number() {
     let resume = ["train", "--resume", out.to_str().unwrap(), "--quiet"];
     let said = fail(2, &resume);
     assert!(said.contains(&who) && said.contains("kill"), "{said}");
-    // To begin anew would destroy what the first one writes.
+    // Overwriting would destroy the files of the first process.
     let said = fail(2, &words(&small(&out, &["--quiet", "--no-report", "--overwrite"])));
     assert!(said.contains(&who), "{said}");
     assert!(out.join("config.toml").exists(), "and nothing was removed");
-    // Once it is gone, however it went, the folder is free.
+    // When the process has ended, the folder is no longer locked.
     first.kill().unwrap();
     first.wait().unwrap();
     let mut second = start(&resume);
@@ -47,7 +47,7 @@ fn a_request_to_end_is_an_interrupt() {
     assert_same(&reference().bits, &bits(&out));
 }
 
-/// Runs the program when no file may grow beyond `bytes`: what a full disk does to whoever writes.
+/// Runs the program with a limit of `bytes` on the size of files, which acts like a full disk.
 fn with_a_full_disk(args: &[&str], bytes: u64) -> (Option<i32>, String) {
     let mut command = pcp(args);
     let limit = move || {
@@ -68,7 +68,7 @@ fn with_a_full_disk(args: &[&str], bytes: u64) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_full_disk_is_named_and_the_run_goes_on_when_there_is_room() {
+fn a_full_disk_is_named_and_the_run_continues_when_there_is_space() {
     let (_dir, out) = place("full");
     let args = small(&out, &["--quiet", "--no-report"]);
     // The first checkpoint does not fit.
@@ -77,11 +77,11 @@ fn a_full_disk_is_named_and_the_run_goes_on_when_there_is_room() {
     assert!(said.contains("error: cannot write") && said.contains("checkpoints"), "{said}");
     assert!(said.contains("hint: ") && !said.contains("panicked"), "{said}");
     let resume = ["train", "--resume", out.to_str().unwrap(), "--quiet", "--no-report"];
-    // Still no room: the same, and nothing is worse than before.
+    // Still no space: the same error, and no further damage.
     let (code, said) = with_a_full_disk(&resume, 100_000);
     assert_eq!(code, Some(1), "{said}");
     assert!(checkpoints(&out).is_empty() && fs::read_dir(out.join("checkpoints")).unwrap().count() == 0, "{said}");
-    // With room again for some time, then none for the next checkpoint.
+    // Space for some time, then none for the next checkpoint.
     let mut child = start(&resume);
     assert!(wait_for(&mut child, || checkpoints(&out).len() == 2 && out.join("metrics.jsonl").exists()));
     child.kill().unwrap();
@@ -95,7 +95,7 @@ fn a_full_disk_is_named_and_the_run_goes_on_when_there_is_room() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_named() {
-    // Nobody, not even root, can make folders there.
+    // Not even root can make folders there.
     let said =
         fail(1, &["train", "--out", "/proc/pcp-run", "--limit", "20", "--epochs", "1", "--width", "4", "--quiet"]);
     assert!(said.contains("/proc/pcp-run"), "{said}");
@@ -111,7 +111,7 @@ fn a_folder_that_is_removed_while_it_is_written_to_ends_the_run() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("error: cannot") && said.contains("removed"), "{said}");
     assert!(!said.contains("panicked"), "{said}");
-    // What had been written is whole, and goes on from its new place.
+    // The moved folder is complete and can be resumed.
     let elsewhere = dir.path().join("elsewhere");
     let mut child = start(&["train", "--resume", elsewhere.to_str().unwrap(), "--quiet", "--no-report"]);
     let lines = || fs::read_to_string(elsewhere.join("metrics.jsonl")).unwrap_or_default().lines().count();
@@ -122,13 +122,13 @@ fn a_folder_that_is_removed_while_it_is_written_to_ends_the_run() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_misleads_nobody() {
+fn a_clock_that_was_set_back_does_no_harm() {
     let (_dir, out) = place("clock");
     let mut child = start(&words(&small(&out, &["--quiet", "--no-report"])));
     assert!(wait_for(&mut child, || checkpoints(&out).len() == 2 && out.join("metrics.jsonl").exists()));
     child.kill().unwrap();
     child.wait().unwrap();
-    // The newest state seems the oldest, and everything else is of the future.
+    // The newest checkpoint has the oldest time, and all other files are in the future.
     let far = SystemTime::now() + Duration::from_secs(10 * 365 * 86_400);
     let set = |path: &Path, time| fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
     for (path, time) in checkpoints(&out).iter().rev().zip([SystemTime::UNIX_EPOCH + Duration::from_secs(1), far]) {

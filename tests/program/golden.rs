@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The checksums that hold on this CPU, where they are known.
+/// The checksums for this CPU, if known.
 fn expected() -> Option<&'static str> {
     match kernels::level() {
         kernels::Level::Avx512 => Some(include_str!("../golden/avx512.txt")),

@@ -1,5 +1,5 @@
-//! The layout of the source: which module may use which, that every file says what it is, that none grows too long, and that no two types of a
-//! crate share a name. Which crate may use which is not checked here: Cargo does not let a crate use one that it does not depend on.
+//! The layout of the source: which module may use which, that every file says what it is, that none grows too long, that no two types of a crate
+//! share a name, and that ARCHITECTURE.md names files and functions that exist. Which crate may use which is not checked here: Cargo does not let a crate use one that it does not depend on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -127,6 +127,42 @@ fn no_two_types_of_a_crate_share_a_name() {
         }
         for (_, gone) in allowed.iter().filter(|(of, found)| *of == name && !places.contains_key(*found)) {
             faults.push(format!("{name}: {gone} is defined at most once: take it out of tests/program/names.txt"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Texts in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn the_tables_of_the_architecture_name_what_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let is_path = |name: &str| name.contains('/') && !name.contains([' ', '<', '*']);
+    let missing: Vec<&str> = text
+        .lines()
+        .flat_map(quoted)
+        .filter(|name| is_path(name) && !root.join(name.trim_end_matches('/')).exists())
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names files that do not exist: {missing:?}");
+    let mut faults = Vec::new();
+    // Rows of three columns: what, files, functions or types.
+    for row in text.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`")) {
+        let columns: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let [_, files, functions] = columns[..] else { panic!("not three columns: {row}") };
+        let files = quoted(files).filter(|file| file.ends_with(".rs"));
+        let code: String = files.map(|file| std::fs::read_to_string(root.join(file)).unwrap()).collect();
+        for name in quoted(functions).flat_map(|name| name.split("::")) {
+            let defined = ["fn", "struct", "enum", "trait"].iter().any(|kind| {
+                code.match_indices(&format!("{kind} {name}"))
+                    .any(|(at, found)| !code[at + found.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+            });
+            if !defined {
+                faults.push(format!("{name} is not defined in the files of its row: {row}"));
+            }
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));

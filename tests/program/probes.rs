@@ -1,4 +1,4 @@
-//! Probes that train, and heat maps, as a user would run them.
+//! Linear probe, fine-tuning and heat maps.
 
 use crate::common::*;
 use std::path::Path;

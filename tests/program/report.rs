@@ -1,11 +1,11 @@
-//! The report as a user makes it: of labelled and unlabelled images, hostile names, unfinished and odd runs, several at once.
+//! Reports: of labelled and unlabelled images, hostile names, unfinished and degenerate runs, several at once.
 
 use crate::common::*;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// What a page holds, after a look at what it must not.
+/// The data of a page, after checking that it contains no addresses.
 fn read(page: &Path) -> Value {
     let text = fs::read_to_string(page).unwrap();
     // The name of the SVG language is the only address in it; nothing is fetched.
@@ -107,12 +107,12 @@ fn names_are_only_ever_text() {
     for name in names {
         assert!(shown.contains(&name), "{name} is not in {shown:?}");
     }
-    // No labels: what needs them is not there, the rest is.
+    // Without labels, the parts that need them are missing.
     assert!(run["classes"].is_null() && run["confusion"].is_null());
     assert!(!run["sentence"].as_str().unwrap().contains("kNN"));
     assert_eq!(run["sheets"]["kinds"][0]["name"], "Largest");
 
-    // Images that are gone leave a page without thumbnails that says so.
+    // Without its images, a page has no thumbnails and a note.
     fs::rename(&photos, dir.path().join("moved")).unwrap();
     report(&[out.to_str().unwrap()]);
     let data = read(&out.join("report.html"));
@@ -121,7 +121,7 @@ fn names_are_only_ever_text() {
 }
 
 #[test]
-fn odd_runs_have_sensible_pages() {
+fn degenerate_runs_have_pages() {
     let (dir, out) = place("run");
     let photos = dir.path().join("photos");
     class_folders(&photos, 4);
@@ -133,7 +133,7 @@ fn odd_runs_have_sensible_pages() {
     assert!(run["sentence"].as_str().unwrap().contains("one cluster keeps"), "{}", run["sentence"]);
     assert_eq!(run["lights"][1]["text"], "All images are in one cluster.");
 
-    // Stopped in its first epoch: settings and files are all there is.
+    // Stopped in its first epoch: there are only settings and files.
     for file in ["metrics.jsonl", "clusters.csv", "embeddings.npy", "result.json", "report.html"] {
         fs::remove_file(out.join(file)).unwrap();
     }
@@ -149,7 +149,7 @@ fn odd_runs_have_sensible_pages() {
     assert!(run["map"].is_null() && run["sheets"].is_null() && run["curves"]["epoch"].as_array().unwrap().is_empty());
     assert_eq!(run["notes"], serde_json::json!([]));
 
-    // One image, and broken parts: said, not fatal.
+    // Damaged files are noted, not fatal.
     let files = fs::read_to_string(out.join("files.csv")).unwrap();
     let two: Vec<&str> = files.lines().take(2).collect();
     fs::write(out.join("files.csv"), two.join("\n") + "\n").unwrap();
@@ -182,7 +182,7 @@ fn runs_stand_side_by_side() {
 }
 
 #[test]
-fn wrong_use_is_explained() {
+fn usage_errors_are_explained() {
     let (dir, out) = place("run");
     assert!(fail(2, &["report"]).contains("RUN"));
     assert!(fail(2, &["report", dir.path().to_str().unwrap()]).contains("not a run folder"));
@@ -191,7 +191,7 @@ fn wrong_use_is_explained() {
     train(&photos, &out, &["--no-report"]);
     let folder = fail(2, &["report", out.to_str().unwrap(), "--out", dir.path().to_str().unwrap()]);
     assert!(folder.contains("is a folder"), "{folder}");
-    // A report that cannot be written is no reason for a run to fail.
+    // A run does not fail when its report cannot be written.
     let blocked = dir.path().join("blocked");
     train(&photos, &blocked, &["--no-report"]);
     fs::create_dir(blocked.join("report.html")).unwrap();

@@ -1,4 +1,4 @@
-//! The paper's tables as a user runs them: once, stopped and gone on with, in part, and with something missing.
+//! `pcp reproduce`: whole tables, stopped and resumed, single cells, and missing data.
 
 use crate::common::*;
 use serde_json::Value;
@@ -79,7 +79,7 @@ fn a_table_is_run_cell_by_cell_and_never_twice() {
 }
 
 #[test]
-fn killed_or_stopped_inside_a_cell_it_goes_on_there() {
+fn killed_or_stopped_inside_a_cell_it_resumes_there() {
     let (dir, out) = place("killed");
     let whole = dir.path().join("whole");
     succeed(&tiny(&whole, &["table1", "--only", "table1/dc", "--quiet"]));
@@ -149,7 +149,7 @@ fn rounds_of_one_run_are_cells_of_their_own() {
 }
 
 #[test]
-fn what_fails_is_reported_and_stops_nothing() {
+fn a_failed_cell_is_reported_and_the_others_run() {
     let (_dir, out) = place("results");
     succeed(&tiny(&out, &["table1", "--only", "table1/dc", "--quiet"]));
     let config = out.join("tiny/runs/bundled-dc-k2-s0/config.toml");
@@ -188,7 +188,7 @@ fn missing_data_is_named_for_every_cell() {
 }
 
 #[test]
-fn wrong_words_are_answered_with_right_ones() {
+fn unknown_names_are_answered_with_suggestions() {
     let (_dir, out) = place("results");
     let said = fail(2, &tiny(&out, &["table5", "--only", "pcq"]));
     assert!(said.contains("there is no cell pcq") && said.contains("table5/pcp-rounds5"), "{said}");
@@ -212,7 +212,7 @@ fn wrong_words_are_answered_with_right_ones() {
     assert!(!out.exists(), "nothing was run");
 }
 
-/// Linear cells are probes of the runs that the kNN cells have, made once.
+/// Linear cells probe the runs of the kNN cells, once.
 #[test]
 fn linear_cells_probe_the_runs_that_are_there() {
     let (_dir, out) = place("results");
@@ -250,9 +250,9 @@ fn detectors_are_built_on_the_runs_that_are_there() {
     assert!(succeed(&tiny(&out, &["table9", "--list"])).contains("done    table9/pcp"));
 }
 
-/// The cell of PCP with warm-up and rounds, small as it is, has everything in it that the full one has.
+/// The tiny cell of PCP with warm-up and rounds has all the phases of the full one.
 #[test]
-fn everything_happens_in_the_tiny_pcp_cell() {
+fn the_tiny_pcp_cell_has_all_phases() {
     let (_dir, out) = place("results");
     succeed(&[
         "reproduce",

@@ -1,4 +1,4 @@
-//! A run that is stopped or killed, however often, ends with the bits of one that was not.
+//! Resuming: a run that is stopped or killed any number of times ends with the bits of an uninterrupted one.
 
 use crate::common::*;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn killed_again_and_again_it_ends_with_the_same_bits() {
     let (_dir, out) = place("killed");
     let resume = ["train", "--resume", out.to_str().unwrap(), "--quiet"];
     let mut child = start(&words(&small(&out, &["--quiet"])));
-    // Before the first checkpoint, as soon as there is a folder to go on with.
+    // Before the first checkpoint, as soon as the folder can be resumed.
     wait_for(&mut child, || out.join("config.toml").exists());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -48,7 +48,7 @@ fn killed_again_and_again_it_ends_with_the_same_bits() {
 }
 
 #[test]
-fn an_interrupt_saves_and_says_how_to_go_on() {
+fn an_interrupt_saves_and_prints_the_command_to_resume() {
     let (_dir, out) = place("interrupted");
     let mut child = start(&words(&small(&out, &["--quiet"])));
     wait_for(&mut child, || out.join("metrics.jsonl").exists());
@@ -85,7 +85,7 @@ fn a_damaged_checkpoint_is_noticed_and_the_one_before_it_used() {
     assert!(output.status.success(), "{said}");
     let name = newest.file_name().unwrap().to_str().unwrap();
     assert!(said.contains("warning: ") && said.contains(name) && said.contains("checksum"), "{said}");
-    // The warning is the only trace.
+    // Apart from the warning, the files are the same.
     let warnings = std::fs::read_to_string(out.join("warnings.jsonl")).unwrap();
     let (damaged, others): (Vec<&str>, Vec<&str>) = warnings.lines().partition(|line| line.contains(name));
     assert!(damaged.len() == 1 && damaged[0].contains("damaged_checkpoint"), "{warnings}");
@@ -97,7 +97,7 @@ fn a_damaged_checkpoint_is_noticed_and_the_one_before_it_used() {
 }
 
 #[test]
-fn without_any_whole_checkpoint_it_refuses() {
+fn without_a_readable_checkpoint_it_is_an_error() {
     let (_dir, out) = place("hopeless");
     for path in killed_with_two_checkpoints(&out) {
         std::fs::write(path, b"nothing").unwrap();

@@ -1,4 +1,4 @@
-//! Every system has what the core has: the same bits on any number of threads, and after a stop in the middle of an epoch.
+//! Every system gives the same bits on any number of threads and after a kill in the middle of an epoch.
 
 use crate::common::*;
 use pcp::config::{Config, DATA_PRESETS, PRESETS, preset};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// A second round, batches that do not come out even, checkpoints within epochs.
+/// Two rounds, a partial last batch, checkpoints within epochs.
 fn arguments(out: &Path, preset: &str, more: &[&str]) -> Vec<String> {
     let own = ["--preset", preset, "--epochs", "3", "--save-minutes", "0.000000001"];
     small(out, &[&own[..], more].concat())
@@ -39,7 +39,7 @@ fn bits_hold(preset: &str, more: &[&str]) {
     assert_eq!(without_loss(&metrics), Vec::<usize>::new(), "{metrics}");
 }
 
-/// The lines of `metrics.jsonl` whose loss is no finite number: JSON has no NaN, so that it is written as null.
+/// The lines of `metrics.jsonl` whose loss is not finite: JSON has no NaN, so that it is written as null.
 fn without_loss(metrics: &str) -> Vec<usize> {
     let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64();
     let lacks = |(_, line): &(usize, &str)| !loss(line).is_some_and(f64::is_finite);
@@ -47,7 +47,7 @@ fn without_loss(metrics: &str) -> Vec<usize> {
 }
 
 #[test]
-fn a_loss_that_is_no_number_is_found() {
+fn a_loss_that_is_not_finite_is_found() {
     let line = |loss: f64| serde_json::json!({ "epoch": 0, "loss": loss, "knn": null }).to_string();
     let metrics = [line(2.5), line(f64::NAN), line(f64::INFINITY), "{\"epoch\":3}".into()].join("\n");
     assert_eq!(without_loss(&metrics), [2, 3, 4]);

@@ -4,7 +4,7 @@ use super::Common;
 use crate::progress::{self, bar};
 use crate::table;
 use clap::Args;
-use pcp::config::{Crop, Recipe};
+use pcp::config::{AugmentSettings, Crop};
 use pcp::data::loader::Loader;
 use pcp::evaluate::ProbeSplit;
 use pcp::evaluate::finetune::{FinetuneResult, FinetuneSettings, finetune};
@@ -79,7 +79,8 @@ pub fn run(args: &Finetune, stop: &Cancel) -> Result<()> {
     let dataset = Arc::new(progress::read_images_again(&config, args.common.json, stop)?);
     let exam = ProbeSplit::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.
-    config.augment = Recipe { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
+    config.augment =
+        AugmentSettings { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
     let loader = Loader::new(dataset, config.augmenter());
     let settings =
         FinetuneSettings { share, epochs: args.epochs, batch: args.batch, lr: args.lr, decay: 1e-4, seed: args.seed };

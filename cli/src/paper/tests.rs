@@ -172,7 +172,7 @@ fn missing_class_folders_are_named_with_what_makes_them() {
 #[test]
 fn work_counts_views() {
     let config = |text: &str| {
-        let sets = text.split(' ').map(|s| pcp::config::Layer::assignment(s).unwrap());
+        let sets = text.split(' ').map(|s| pcp::config::SettingsLayer::assignment(s).unwrap());
         Config::from_layers(&sets.collect::<Vec<_>>()).unwrap()
     };
     assert_eq!(work(&config("train.rounds=0 objective.warmup_rounds=0"), 10), 10.0);

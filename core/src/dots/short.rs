@@ -1,9 +1,10 @@
-//! Short stand-ins for row vectors, whose dot products bound those of the rows.
+//! Upper bounds on dot products from shortened row vectors.
 //!
 //! Embeddings of a trained network lie near a subspace of few dimensions. With an orthonormal basis of it, `x = V x_v + x_r`
-//! and `x . y = x_v . y_v + x_r . y_r <= x_v . y_v + |x_r| |y_r|`. So the stand-in `[x_v, |x_r|]` is short, and a product of
-//! two never lies below that of the rows by more than [`Basis::slack`]. Whoever looks for great products may leave out all
-//! rows whose stand-ins fail, and compute the others in full: the same result with a fraction of the work.
+//! and `x . y = x_v . y_v + x_r . y_r <= x_v . y_v + |x_r| |y_r|`. So the product of
+//! the shortened rows `[x_v, |x_r|]` is an upper bound on that of the rows, up to the rounding error [`Basis::slack`]. A search
+//! for the largest products can skip all rows whose bound is too small and compute the others in full: the same result in a
+//! fraction of the time.
 
 use pulp::Arch;
 use rayon::prelude::*;
@@ -15,9 +16,9 @@ use crate::matrix::{Matrix, dot};
 const SAMPLE: usize = 2048;
 /// Rounds of subspace iteration.
 const ROUNDS: usize = 6;
-/// A basis must leave at most this share of the sample's squared length outside.
+/// The most of the sample's squared length that may lie outside the basis, as a share.
 const LEFT_OUT: f64 = 0.03;
-/// The longest basis.
+/// The most vectors of a basis.
 const LONGEST: usize = 64;
 /// Rows of a work unit.
 const BLOCK: usize = 512;
@@ -29,7 +30,8 @@ pub struct Basis {
 }
 
 impl Basis {
-    /// The shortest basis that serves `rows`: `None` when the rows fill their space, or are too few for it to pay.
+    /// The smallest basis that is good enough for `rows`; `None` when they do not lie near a subspace, or are too few to gain
+    /// from it.
     pub fn new(rows: &Matrix) -> Option<Basis> {
         let most = (rows.dim / 2).min(LONGEST);
         if rows.rows < SAMPLE || most < 8 {
@@ -52,39 +54,40 @@ impl Basis {
         Some(Basis { packed: Packed::new(&vectors.values, rows.dim), vectors })
     }
 
-    /// The stand-ins of `rows`.
+    /// The shortened `rows`.
     pub fn shorten(&self, rows: &Matrix) -> Matrix {
         let (kept, dim) = (self.vectors.rows, rows.dim);
         assert_eq!(dim, self.vectors.dim, "rows of another dimension");
         let mut values = vec![0.0f32; rows.rows * (kept + 1)];
         values.par_chunks_mut(BLOCK * (kept + 1)).zip(rows.values.par_chunks(BLOCK * dim)).for_each(|(out, rows)| {
             let all: Vec<u32> = (0..(rows.len() / dim) as u32).collect();
-            products(rows, &all, &self.packed, 0..kept.div_ceil(WIDTH), &mut Place { out, kept });
+            products(rows, &all, &self.packed, 0..kept.div_ceil(WIDTH), &mut StoreRows { out, kept });
             for (short, row) in out.chunks_exact_mut(kept + 1).zip(rows.chunks_exact(dim)) {
                 let (whole, near) = (dot(row, row), dot(&short[..kept], &short[..kept]));
-                // Rounding may hide this much.
-                let hidden = 4.0 * dim as f32 * f32::EPSILON * whole;
-                short[kept] = ((whole - near).max(0.0) + hidden).sqrt();
+                // The greatest rounding error of the difference.
+                let error = 4.0 * dim as f32 * f32::EPSILON * whole;
+                short[kept] = ((whole - near).max(0.0) + error).sqrt();
             }
         });
         Matrix { rows: rows.rows, dim: kept + 1, values }
     }
 
-    /// How far, by rounding, a product of stand-ins may lie below that of rows of these lengths. Worst cases: each of the
-    /// `kept` components of both is off by `dim` half-epsilons of the length, and so are the products; `kept` is at most
-    /// `dim / 2`.
+    /// How far rounding may put a product of shortened rows below that of the rows, which have these lengths. Worst case: each
+    /// of the `kept` components of both is off by `dim` half-epsilons of the length, and so are the products; `kept` is at
+    /// most `dim / 2`.
     pub fn slack(&self, length: f32, other: f32) -> f32 {
         let kept = self.vectors.rows as f32;
         (kept.sqrt() + 4.0) * 2.0 * self.vectors.dim as f32 * f32::EPSILON * length * other
     }
 }
 
-struct Place<'a> {
+/// Stores products, leaving one column free in each row for `|x_r|`.
+struct StoreRows<'a> {
     out: &'a mut [f32],
     kept: usize,
 }
 
-impl Visit for Place<'_> {
+impl Visit for StoreRows<'_> {
     fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
         let count = WIDTH.min(self.kept - first);
         self.out[row * (self.kept + 1) + first..][..count].copy_from_slice(&products[..count]);
@@ -120,10 +123,10 @@ fn moments(rows: &Matrix) -> Vec<f64> {
     out
 }
 
-/// About the `count` leading eigenvectors of the symmetric matrix `m`, orthonormal whatever `m` is, and how much of its trace
-/// each takes.
+/// Approximations of the `count` leading eigenvectors of the symmetric matrix `m`, always orthonormal, and the share of its
+/// trace that each accounts for.
 fn leading(m: &[f64], dim: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
-    // Any start will do that is not at right angles to them; every entry differs from the others.
+    // Any start works that is not orthogonal to them; here all entries differ.
     let mut basis: Vec<f64> = (0..count * dim).map(|i| ((i as f64 + 1.0) * 0.618_033_988_75).fract() - 0.5).collect();
     let times =
         |v: &[f64]| -> Vec<f64> { m.par_chunks(dim).with_min_len(32).map(|row| sum_of_products(row, v)).collect() };
@@ -139,7 +142,7 @@ fn leading(m: &[f64], dim: usize, count: usize) -> (Vec<f64>, Vec<f64>) {
     (basis, shares)
 }
 
-/// Gram-Schmidt, twice over; a vector that vanishes becomes the next unit vector that does not.
+/// Gram-Schmidt, done twice for accuracy; a vector that becomes zero is replaced by the next unit vector that does not.
 fn orthonormalise(basis: &mut [f64], dim: usize) {
     let mut spare = 0;
     for i in 0..basis.len() / dim {
@@ -165,7 +168,7 @@ fn orthonormalise(basis: &mut [f64], dim: usize) {
     }
 }
 
-/// In eight fixed lanes.
+/// Dot product in eight fixed lanes.
 fn sum_of_products(a: &[f64], b: &[f64]) -> f64 {
     let mut lanes = [0.0; 8];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_stand_ins_bound_those_of_the_rows() {
+    fn products_of_shortened_rows_bound_those_of_the_rows() {
         for (dim, rank, noise, length) in
             [(40, 6, 0.1, 1.0), (128, 20, 0.3, 1e-3), (33, 1, 0.0, 50.0), (16, 2, 0.2, 1.0)]
         {
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_fill_their_space_get_none() {
+    fn rows_without_a_subspace_get_no_basis() {
         assert!(Basis::new(&flat(SAMPLE, 24, 24, 1.0, 1.0)).is_none());
         assert!(Basis::new(&flat(100, 24, 2, 0.0, 1.0)).is_none());
         assert!(Basis::new(&flat(SAMPLE, 8, 1, 0.0, 1.0)).is_none());

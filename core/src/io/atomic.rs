@@ -1,19 +1,19 @@
-//! Files and folders that are whole or not there: made beside their place, then renamed into it.
+//! Atomic writes: a file or folder is made under another name, then renamed, so that it is complete or absent.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Ending of files and folders that are being written, which no file of anybody else has.
+/// The extension of files and folders that are being written; no other program uses it.
 pub const UNFINISHED: &str = "pcp-unfinished";
 
-/// Writes `path` with what `fill` puts into it. A crash at any moment leaves the old file or the new one, never a part.
+/// Writes the file `path`, whose contents `fill` writes. A crash at any moment leaves the old file or the new one, never a part.
 pub fn write_atomic(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
     let unfinished = unfinished(path);
     let outcome = fill_and_rename(path, &unfinished, fill);
     outcome.map_err(|e| {
-        // Best effort: a leftover is also removed when the run goes on.
+        // Best effort: a leftover is also removed when the run is resumed.
         let _ = fs::remove_file(&unfinished);
         Error::io("write", path, &e)
     })
@@ -39,40 +39,44 @@ fn rename(unfinished: &Path, path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Makes the folder `path`, which is empty or not there, with what `fill` puts into the folder it is given. A failure of `fill`
-/// leaves nothing; a crash at worst the unfinished folder beside it, which is never touched again, since it might be someone's own.
+/// Makes the folder `path`, which must be empty or absent. `fill` writes its contents into a temporary folder beside it, which
+/// is then renamed. An error of `fill` leaves nothing; a crash may leave the temporary folder, which is never removed
+/// automatically, since it could belong to somebody else.
 pub fn make_folder_atomic(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let unfinished = unfinished(path);
     make_parent(path)?;
     fs::create_dir(&unfinished).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => Error::file(
-            format!("{} is in the way", unfinished.display()),
+            format!("{} exists", unfinished.display()),
             "a command that was killed leaves such a folder: remove it, then run the command again",
         ),
         _ => Error::io("make the folder", &unfinished, &e),
     })?;
     if let Err(e) = fill(&unfinished) {
-        // Best effort: what made the folder fail may make this fail, too.
+        // Best effort: the cause of the error may also prevent this.
         let _ = fs::remove_dir_all(&unfinished);
         return Err(e);
     }
     rename(&unfinished, path).map_err(|e| {
         let message = format!("cannot make {}: {e}", path.display());
-        Error::file(message, format!("everything is whole in {}: move it where you want it", unfinished.display()))
+        Error::file(
+            message,
+            format!("all files are complete in {}: move that folder where you want it", unfinished.display()),
+        )
     })
 }
 
-/// Refuses to make the folder `out` where something is already: it must be new or empty.
+/// An error unless the folder `out` is new or empty.
 pub fn require_empty(out: &Path) -> Result<()> {
     if out.file_name().is_none() {
         return Err(Error::usage(
-            format!("'{}' is no name for a new folder", out.display()),
+            format!("'{}' cannot be the name of a new folder", out.display()),
             "give `out` the name of a folder to make",
         ));
     }
     let taken = match fs::read_dir(out) {
         Ok(mut entries) => entries.next().is_some(),
-        // A link to nowhere is something, too.
+        // A broken link counts, too.
         Err(e) if e.kind() == ErrorKind::NotFound => out.symlink_metadata().is_ok(),
         Err(e) if e.kind() == ErrorKind::NotADirectory => true,
         Err(e) => return Err(Error::io("list", out, &e)),
@@ -86,7 +90,7 @@ pub fn require_empty(out: &Path) -> Result<()> {
     }
 }
 
-/// Refuses to write the file `out` where something is already.
+/// An error if there is a file or folder at `out`.
 pub fn require_absent(out: &Path) -> Result<()> {
     if out.file_name().is_none() || out.symlink_metadata().is_ok() {
         return Err(Error::usage(
@@ -107,19 +111,19 @@ pub fn link(target: &Path, path: &Path) -> Result<()> {
 #[cfg(not(unix))]
 pub fn link(_: &Path, path: &Path) -> Result<()> {
     Err(Error::usage(
-        format!("cannot make the link {}: this system has no symbolic links for everyone", path.display()),
+        format!("cannot make the link {}: symbolic links are not supported on this system", path.display()),
         "run it on Linux or macOS, or copy the images instead",
     ))
 }
 
-/// Where `path` is written before it is whole.
+/// The temporary name of `path` while it is being written.
 pub fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{UNFINISHED}"));
     path.with_file_name(name)
 }
 
-/// Writes bytes whole.
+/// Writes a file atomically.
 pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomic(path, |w| w.write_all(bytes))
 }
@@ -129,12 +133,12 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|e| Error::io("read", path, &e))
 }
 
-/// Makes a folder and those above it.
+/// Makes a folder and its parents.
 pub fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Error::io("make the folder", path, &e))
 }
 
-/// Makes the folder that the file or folder `path` is to be in.
+/// Makes the parent folder of `path`.
 pub fn make_parent(path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), make_folder)
 }
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_whole_or_not_there() {
+    fn a_folder_is_complete_or_absent() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/folder");
         let failed = make_folder_atomic(&path, |inside| {
@@ -178,15 +182,15 @@ mod tests {
         assert_eq!(read_bytes(&path.join("a")).unwrap(), b"whole");
         assert!(!unfinished(&path).exists());
         let e = make_folder_atomic(&path, fill).unwrap_err();
-        assert!(e.message.contains("folder") && e.hint.contains("folder.pcp-unfinished"), "it holds something: {e:?}");
-        assert_eq!(read_bytes(&unfinished(&path).join("a")).unwrap(), b"whole", "what was made is not lost");
+        assert!(e.message.contains("folder") && e.hint.contains("folder.pcp-unfinished"), "it is not empty: {e:?}");
+        assert_eq!(read_bytes(&unfinished(&path).join("a")).unwrap(), b"whole", "the new files are not lost");
         let e = make_folder_atomic(&path, fill).unwrap_err();
-        assert!(e.message.contains("folder.pcp-unfinished is in the way") && e.hint.contains("remove it"), "{e:?}");
-        assert!(unfinished(&path).exists(), "not ours to remove");
+        assert!(e.message.contains("folder.pcp-unfinished exists") && e.hint.contains("remove it"), "{e:?}");
+        assert!(unfinished(&path).exists(), "it could be somebody else's");
     }
 
     #[test]
-    fn nothing_is_written_where_something_is() {
+    fn existing_files_and_folders_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("there");
         require_empty(&path).unwrap();

@@ -1,8 +1,7 @@
-//! CSV: records read one by one however large the file is, and fields quoted where they must be.
+//! CSV: reading record by record, and quoting of fields.
 //!
-//! Fields come apart by `csv-core`, the parser within the `csv` crate. Records are cut at line ends outside quotes here, so
-//! that every error names its line, a blank line is a record (of one empty field), and a file that ends within quotes is
-//! refused.
+//! The parser is `csv-core`, on which the `csv` crate is built. Records are split at line ends outside quotes here, so that
+//! every error names its line, a blank line is a record of one empty field, and a file that ends within quotes is refused.
 
 use crate::error::{Error, Result};
 use csv_core::ReadRecordResult;
@@ -21,10 +20,10 @@ pub fn rows(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// A field as it is written, in quotes where it must be.
+/// `text` as a CSV field, quoted if necessary.
 pub fn field(text: &str) -> String {
     let mut writer = csv_core::Writer::new();
-    // Two quotes around it, and at worst every byte is a quote to be doubled.
+    // Two quotes around it; in the worst case every byte is a quote and doubled.
     let mut out = vec![0; 2 * text.len() + 2];
     let (_, _, written) = writer.field(text.as_bytes(), &mut out);
     let (_, closed) =
@@ -61,7 +60,7 @@ impl Reader {
     }
 }
 
-/// The fields of one record.
+/// One record.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Record {
     text: String,
@@ -82,7 +81,7 @@ impl Record {
         self.ends.is_empty()
     }
 
-    /// Field `i`, or nothing beyond the last.
+    /// Field `i`; empty beyond the last.
     pub fn get(&self, i: usize) -> &str {
         let from = if i == 0 { 0 } else { self.ends.get(i - 1).copied().unwrap_or(self.text.len()) };
         &self.text[from..self.ends.get(i).copied().unwrap_or(self.text.len())]
@@ -122,23 +121,23 @@ impl<R: BufRead> Records<R> {
         Ok(Some((Record { line, ..self.parsed(text) }, closed)))
     }
 
-    /// The fields of the one record that `text` is.
+    /// Parses `text`, which is one record.
     fn parsed(&mut self, text: &str) -> Record {
         if text.trim_end_matches(['\r', '\n']).is_empty() {
-            // To the parser a blank line is nothing.
+            // The parser skips blank lines.
             return Record { ends: vec![0], ..Record::default() };
         }
         self.parser.reset();
         let (mut out, mut ends) = (vec![0; text.len()], vec![0; text.matches(',').count() + 1]);
         let (state, read, mut written, mut fields) = self.parser.read_record(text.as_bytes(), &mut out, &mut ends);
         if state == ReadRecordResult::InputEmpty {
-            // A last line without an end: an empty input says that nothing follows.
+            // A last line without a line end: an empty input tells the parser that nothing follows.
             let rest = self.parser.read_record(&text.as_bytes()[read..], &mut out[written..], &mut ends[fields..]);
             (written, fields) = (written + rest.2, fields + rest.3);
         }
         out.truncate(written);
         ends.truncate(fields);
-        // Cut only at ASCII bytes of a valid text.
+        // A valid text, split only at ASCII bytes.
         Record { text: String::from_utf8_lossy(&out).into_owned(), ends, line: 0 }
     }
 }
@@ -182,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_apart_as_they_were_put_together(
+        fn written_records_are_read_back(
             table in prop::collection::vec(prop::collection::vec("[a,\"\n\rä ]{0,6}", 1..5), 0..6),
             end in prop::sample::select(vec!["\n", "\r\n"]),
             ended: bool,
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_quoted_where_they_must() {
+    fn fields_are_quoted_where_necessary() {
         assert_eq!(field("a b"), "a b");
         assert_eq!(field(""), "");
         assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_cut_short_empty_or_no_text() {
+    fn truncated_empty_and_binary_files() {
         let next = |bytes: &[u8]| Reader::open(&file(bytes).1).unwrap().next();
         assert!(next(b"a,\"b\nc").unwrap_err().message.contains("line 1: it ends within quotes"));
         assert_eq!(next(b"").unwrap(), None);

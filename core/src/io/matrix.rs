@@ -1,4 +1,5 @@
-//! Anybody's embeddings: a matrix from a NumPy, CSV or safetensors file, one row per image, and which rows cannot be used.
+//! Embeddings from other programs: a matrix from a NumPy, CSV or safetensors file, one row per image, and the check for rows
+//! that cannot be used.
 
 mod csv;
 mod safetensors;
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::path::Path;
 
-/// A matrix and the names of its rows, as a file holds them.
+/// A matrix and the names of its rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedMatrix {
     /// The rows.
@@ -42,17 +43,16 @@ pub struct Unusable {
     pub reason: &'static str,
 }
 
-/// Numbers from here on cannot be squared and summed in single precision.
+/// Squares of larger numbers overflow single precision when they are summed.
 const LARGEST: f32 = 1e15;
 
-/// The rows of `features` that cannot be clustered: not finite, beyond all bounds, or, where only the direction counts
-/// (`cosine`), without one.
+/// The rows of `features` that cannot be clustered: not finite, too large, or, with `cosine`, zero.
 pub fn unusable(features: &Matrix, cosine: bool) -> Vec<Unusable> {
     let wrong = |(row, values): (usize, &[f32])| {
         let reason = match values {
             v if v.iter().any(|x| x.is_nan()) => "not a number",
             v if v.iter().any(|x| x.is_infinite()) => "infinite",
-            v if v.iter().any(|x| x.abs() >= LARGEST) => "beyond all bounds",
+            v if v.iter().any(|x| x.abs() >= LARGEST) => "numbers that are too large",
             v if cosine && v.iter().all(|x| *x == 0.0) => "zero: it has no direction",
             _ => return None,
         };
@@ -61,7 +61,7 @@ pub fn unusable(features: &Matrix, cosine: bool) -> Vec<Unusable> {
     features.values.par_chunks(features.dim.max(1)).enumerate().filter_map(wrong).collect()
 }
 
-/// An error that names the first of the `unusable` rows of `what`.
+/// An error that lists the first `unusable` rows of `what`, if there are any.
 pub fn refuse(what: &str, unusable: &[Unusable]) -> Result<()> {
     if unusable.is_empty() {
         return Ok(());
@@ -71,11 +71,11 @@ pub fn refuse(what: &str, unusable: &[Unusable]) -> Result<()> {
     let more = if unusable.len() > NAMED { ", and so on" } else { "" };
     Err(Error::data(
         format!("{what}: {} rows cannot be used: {named}{more}", unusable.len()),
-        "mend them, or leave them out with `skip_bad_rows`; zero rows have a place with `metric` euclidean",
+        "correct them, or leave them out with `skip_bad_rows`; zero rows can be used with `metric` euclidean",
     ))
 }
 
-/// `items` without those at the ascending places `out`.
+/// `items` without those at the ascending indices `out`.
 pub fn without<T>(items: Vec<T>, out: &[usize]) -> Vec<T> {
     let mut out = out.iter().copied().peekable();
     let stays = |(i, item): (usize, T)| if out.next_if_eq(&i).is_some() { None } else { Some(item) };
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_apart_by_their_ending() {
+    fn the_extension_selects_the_format() {
         let dir = tempfile::tempdir().unwrap();
         let e = read(dir.path()).unwrap_err();
         assert!(e.message.contains("folder"), "{e:?}");
         assert!(read(&dir.path().join("none.npy")).unwrap_err().message.contains("none.npy"));
         assert!(read(&dir.path().join("none.CSV")).unwrap_err().message.contains("none.CSV"));
         std::fs::write(dir.path().join("x.bin"), b"hello").unwrap();
-        assert!(read(&dir.path().join("x.bin")).unwrap_err().message.contains("no NumPy array"));
+        assert!(read(&dir.path().join("x.bin")).unwrap_err().message.contains("not a NumPy array"));
     }
 }

@@ -5,7 +5,8 @@ mod matrix;
 mod rows;
 
 pub(crate) use matrix::Number;
-pub use matrix::{read_matrix, read_numbers};
+pub use matrix::read_matrix;
+pub(crate) use matrix::read_numbers;
 pub use rows::NpyRows;
 
 use crate::error::{Error, Result};
@@ -15,11 +16,11 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-/// A kind of number that arrays are written and read of.
+/// A number type of arrays.
 pub trait Element: Copy {
-    /// NumPy's name of it.
+    /// NumPy's name for it.
     const DESCR: &'static str;
-    /// Adds it to `out`, little-endian.
+    /// Appends it to `out`, little-endian.
     fn put(self, out: &mut Vec<u8>);
     /// All numbers in `bytes`.
     fn get(bytes: &[u8], big: bool) -> Vec<Self>;
@@ -47,7 +48,12 @@ element!(u8 = "|u1", u32 = "<u4", u64 = "<u8", i64 = "<i8", f32 = "<f4", f64 = "
 const CHUNK: usize = 1 << 16;
 
 fn put<T: Element>(mut out: impl Write, shape: &[usize], values: &[T]) -> io::Result<()> {
-    assert_eq!(values.len(), shape.iter().product::<usize>(), "an array of shape {shape:?} has as many values");
+    assert_eq!(
+        values.len(),
+        shape.iter().product::<usize>(),
+        "{} values do not have the shape {shape:?}",
+        values.len()
+    );
     out.write_all(&header::written(T::DESCR, shape))?;
     let mut bytes = Vec::new();
     for chunk in values.chunks(CHUNK) {
@@ -63,7 +69,7 @@ pub fn write_npy<T: Element>(path: &Path, shape: &[usize], values: &[T]) -> Resu
     write_atomic(path, |w| put(w, shape, values))
 }
 
-/// A `.npz` archive of vectors being written.
+/// A `.npz` archive that is being written.
 pub struct Npz<W: Write + Seek>(ZipWriter<W>);
 
 impl<W: Write + Seek> Npz<W> {
@@ -74,7 +80,7 @@ impl<W: Write + Seek> Npz<W> {
 
     /// Adds the array `name` of this shape.
     pub fn add_shaped<T: Element>(&mut self, name: &str, shape: &[usize], values: &[T]) -> io::Result<()> {
-        // No time stamp: equal contents give equal files.
+        // Without a time stamp, so that equal contents give equal files.
         let options = SimpleFileOptions::default()
             .compression_method(zip::CompressionMethod::Deflated)
             .last_modified_time(zip::DateTime::default());
@@ -97,7 +103,7 @@ pub fn read_npz<T: Element>(path: &Path, name: &str) -> Result<Vec<T>> {
     let wrong = |what: String| Error::file(format!("{}: {name}: {what}", path.display()), "make the file again");
     let mut zip = zip::ZipArchive::new(io::Cursor::new(read_bytes(path)?)).map_err(|e| wrong(e.to_string()))?;
     let file = zip.by_name(&format!("{name}.npy")).map_err(|e| wrong(e.to_string()))?;
-    // A small file can unpack to any size.
+    // A small compressed file can unpack to any size.
     let mut bytes = Vec::new();
     file.take(MOST_UNPACKED + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
     if bytes.len() as u64 > MOST_UNPACKED {
@@ -108,12 +114,12 @@ pub fn read_npz<T: Element>(path: &Path, name: &str) -> Result<Vec<T>> {
     let big = header.is_big(T::DESCR).ok_or_else(|| wrong(format!("its numbers are {}", header.descr)))?;
     let length = header.count().and_then(|n| n.checked_mul(size_of::<T>() as u64)).filter(|n| *n <= data.len() as u64);
     let Some(length) = length else {
-        return Err(wrong(format!("{:?} numbers are promised, but the file ends before them", header.shape)));
+        return Err(wrong(format!("the file is truncated: its header announces the shape {:?}", header.shape)));
     };
     Ok(T::get(&data[..length as usize], big))
 }
 
-/// The most bytes of one array in an archive.
+/// Limit on the bytes of one array in an archive.
 const MOST_UNPACKED: u64 = 4 << 30;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Messages in the wire format of protocol buffers: what ONNX and TensorBoard files are made of. Writing needs a few lines;
-//! a generator would need a compiler for schemas.
+//! Writing of messages in the wire format of protocol buffers, which ONNX and TensorBoard files consist of. A few lines serve;
+//! generated code would need a schema compiler in the build.
 
-/// A message that is being written. Fields are those of its schema, by number, in the order of the calls.
+/// A message that is being written. Fields are given by their number in the schema and written in the order of the calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     bytes: Vec<u8>,
@@ -69,7 +69,7 @@ impl Message {
         self.bytes(field, values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())
     }
 
-    /// The message as it is stored.
+    /// The encoded message.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

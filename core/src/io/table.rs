@@ -1,4 +1,4 @@
-//! Facts about the rows of a matrix from a CSV file with a heading: by the names in its column `file`, or line by line.
+//! Columns of a CSV file with one line per row of a matrix, matched by the names in its column `file` or by the order of lines.
 
 use crate::error::{Error, Result, listed};
 use crate::io::csv;
@@ -34,7 +34,7 @@ pub fn columns(path: &Path, wanted: &str) -> Result<(Vec<String>, Vec<String>)> 
     Ok((files, values))
 }
 
-/// `values` in the order of the rows: by `names`, when both sides have them, else as they come.
+/// `values` in the order of the rows: matched by name when both sides have names, else in the order of the lines.
 pub fn aligned(
     path: &Path,
     files: &[String],
@@ -49,7 +49,7 @@ pub fn aligned(
         let mut of: HashMap<&str, usize> = HashMap::new();
         for (i, file) in files.iter().enumerate() {
             if of.insert(file, i).is_some() {
-                return Err(wrong(format!("'{file}' is there twice")));
+                return Err(wrong(format!("'{file}' occurs twice")));
             }
         }
         let find = |name: &String| {

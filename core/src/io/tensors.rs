@@ -1,8 +1,7 @@
-//! Named arrays in a safetensors file, with a description and a checksum, so that any tool can read it and a flipped byte
-//! shows.
+//! Named arrays in a safetensors file with a description and a checksum: other tools can read it, and damage is detected.
 //!
-//! Everything of ours is in the one metadata entry `pcp`, as JSON: `about` and the SHA-256 of `about` and all arrays. One
-//! entry, because the format's map of entries has no order, and equal contents must give equal files.
+//! The metadata entry `pcp` is JSON with `about` and the SHA-256 of `about` and all arrays. It is a single entry because the
+//! format's map of entries has no order, and equal contents must give equal files.
 
 use crate::error::{Error, Result};
 use crate::io::atomic::{read_bytes, write_bytes};
@@ -26,7 +25,7 @@ pub enum Array {
 /// Arrays by name, and a description of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensors<A> {
-    /// What they are.
+    /// The description.
     pub about: A,
     /// The arrays.
     pub arrays: BTreeMap<String, Array>,
@@ -58,7 +57,7 @@ impl Array {
 }
 
 impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
-    /// Writes the file whole.
+    /// Writes the file atomically.
     pub fn write(&self, path: &Path) -> Result<()> {
         let fail = |e: &dyn std::fmt::Display| Error::file(format!("{}: {e}", path.display()), "please report this");
         let arrays: Vec<_> = self.arrays.iter().map(|(name, array)| (name.as_str(), array.bytes())).collect();
@@ -80,7 +79,7 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
         Self::verified(&read_bytes(path)?, path)
     }
 
-    /// Reads a file of ours or of somebody else's.
+    /// Reads a file of this program or of another one.
     pub fn read_any(path: &Path) -> Result<Source<A>> {
         let bytes = read_bytes(path)?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| foreign(path, &e.to_string()))?;
@@ -118,7 +117,7 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
     }
 }
 
-/// The description and the arrays of a file of ours, whose checksum is verified.
+/// The description and the arrays of a file that this program wrote; verifies the checksum.
 fn parse(bytes: &[u8]) -> std::result::Result<(serde_json::Value, BTreeMap<String, Array>), String> {
     let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
@@ -138,16 +137,16 @@ fn parse(bytes: &[u8]) -> std::result::Result<(serde_json::Value, BTreeMap<Strin
     Ok((entry.about, arrays))
 }
 
-/// What a safetensors file holds, by who wrote it.
+/// The contents of a safetensors file, depending on the program that wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source<A> {
-    /// This program: described, and verified.
+    /// Written by this program: with a description, and verified.
     Ours(Tensors<A>),
-    /// Somebody else: arrays alone.
+    /// Written by another program: arrays only.
     Theirs(BTreeMap<String, Array>),
 }
 
-/// The arrays of a safetensors file, whoever wrote it; those of other types than ours are passed over.
+/// The arrays of a safetensors file of any program; arrays of types other than f32 and u32 are ignored.
 pub fn read_arrays(path: &Path) -> Result<BTreeMap<String, Array>> {
     arrays(&read_bytes(path)?, path)
 }
@@ -159,7 +158,7 @@ fn arrays(bytes: &[u8], path: &Path) -> Result<BTreeMap<String, Array>> {
 }
 
 fn foreign(path: &Path, why: &str) -> Error {
-    Error::file(format!("{} is no safetensors file, or damaged: {why}", path.display()), "use another file")
+    Error::file(format!("{} is not a safetensors file, or damaged: {why}", path.display()), "use another file")
 }
 
 fn missing(name: &str) -> Error {
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_told_apart_and_read() {
+    fn files_of_other_programs_are_recognised_and_read() {
         let dir = tempfile::tempdir().unwrap();
         let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
         example().write(&ours).unwrap();
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_shows() {
+    fn every_flipped_byte_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t");
         example().write(&path).unwrap();
@@ -230,13 +229,13 @@ mod tests {
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x10;
-            // Padding after the header is the only place where a byte means nothing.
+            // Only padding after the header may change.
             if let Ok(read) = Tensors::<Vec<f64>>::verified(&bad, &path) {
-                assert_eq!(read, example(), "byte {at} of {} changed unseen", good.len());
+                assert_eq!(read, example(), "byte {at} of {} changed undetected", good.len());
             }
         }
         for cut in 0..good.len() {
-            assert!(Tensors::<Vec<f64>>::verified(&good[..cut], &path).is_err(), "cut to {cut} unseen");
+            assert!(Tensors::<Vec<f64>>::verified(&good[..cut], &path).is_err(), "cut to {cut} undetected");
         }
         let other = Tensors::<String>::verified(&good, &path).unwrap_err();
         assert!(other.message.contains("of another kind"), "{other}");

@@ -1,12 +1,12 @@
-//! The assignment step of k-means, exact, with most of the work left out.
+//! The assignment step of k-means, exact, without computing most of the distances.
 //!
-//! Centroids are ordered so that neighbours stand together and are cut into groups. For every row `x` and group `G` a lower
+//! Centroids are ordered so that near ones are adjacent, and divided into groups. For every row `x` and group `G` a lower
 //! bound on `min_{c in G} |x - c|` is kept. A centroid that moves by `m` comes nearer by at most `m`, so after an update the
 //! bound minus the farthest move within the group still holds; while it exceeds the distance of `x` to its own centroid, no
-//! member of the group can be nearer (Yinyang k-means, Ding et al. 2015). Only the other groups are computed anew, as tiles
+//! member of the group can be nearer (Yinyang k-means, Ding et al. 2015). Only the other groups are computed again, as tiles
 //! of the rows that need them.
 //!
-//! Bounds allow for the rounding of single precision, so that leaving work out never changes a result.
+//! Bounds include the rounding errors of single precision, so that skipping never changes a result.
 
 use pulp::Arch;
 use rayon::prelude::*;
@@ -14,18 +14,18 @@ use rayon::prelude::*;
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::matrix::Matrix;
 
-/// Rows of a work unit: few enough to stay in the second cache, enough to fill tiles when most need no work.
+/// Rows of a work unit: few enough for the L2 cache, enough to fill tiles when most rows are skipped.
 const BLOCK: usize = 480;
 
 /// More groups make tighter bounds and take more memory: at most 4 * 320 bytes a row.
 const GROUPS: usize = 320;
 
-/// Assigns rows to centroids again and again, while these move.
+/// Assigns rows to centroids, again after every update of the centroids.
 pub struct Assigner<'a> {
     features: &'a Matrix,
     /// `|x|^2` of every row.
     squares: Vec<f32>,
-    /// Cluster of every slot, neighbours together; [`FILLER`] in the slots that fill up the last panel.
+    /// Cluster of every slot, near ones adjacent; [`FILLER`] in the slots that fill up the last panel.
     slots: Vec<u32>,
     /// Group of every cluster.
     group: Vec<u32>,
@@ -35,7 +35,7 @@ pub struct Assigner<'a> {
     bounds: Vec<f32>,
     /// For every group, the sum over the updates of the farthest move of a member.
     moved: Vec<f32>,
-    /// Where the centroids were, and the cluster of every row.
+    /// The centroids of the previous assignment and the cluster of every row.
     last: Option<(Matrix, Vec<u32>)>,
 }
 
@@ -114,13 +114,13 @@ impl<'a> Assigner<'a> {
     }
 }
 
-/// What all blocks of one assignment share.
+/// Data that all blocks of one assignment share.
 struct Step<'a> {
     centroids: &'a Matrix,
     right: Packed,
     /// The greatest `|c|^2`.
     longest: f32,
-    /// `|c|^2 / 2` by slot, infinite for those that only fill up.
+    /// `|c|^2 / 2` by slot, infinite for fillers.
     half_squares: Vec<f32>,
     slots: &'a [u32],
     group: &'a [u32],
@@ -139,14 +139,14 @@ impl Step<'_> {
             let cluster = assignment[i];
             if cluster != FILLER {
                 own[i] = (distance_square(row, self.centroids.row(cluster as usize)) + 16.0 * error[i]).sqrt();
-                // The own group holds the own centroid: no bound can rule it out.
+                // The row's own group is never skipped: it contains the row's centroid.
                 bounds[self.group[cluster as usize] as usize * BLOCK + i] = f32::NEG_INFINITY;
             }
         }
         assignment.fill(FILLER);
         let mut nearest = Nearest {
             step: self,
-            // The score at that distance: the own centroid's is below it.
+            // The score at that distance, which the row's own centroid stays below.
             best: own.iter().zip(squares).map(|(u, x)| (u * u - x) / 2.0).collect(),
             cluster: assignment,
             lowest: vec![f32::INFINITY; n],
@@ -167,7 +167,7 @@ impl Step<'_> {
                 bounds[i] = (squares[i] + 2.0 * (lowest - error[i])).max(0.0).sqrt() + moved;
             }
         }
-        // A row of NaN is near to nothing.
+        // NaN rows go to cluster 0.
         assignment.iter_mut().filter(|j| **j == FILLER).for_each(|j| *j = 0);
     }
 }
@@ -177,7 +177,7 @@ struct Nearest<'a> {
     step: &'a Step<'a>,
     best: Vec<f32>,
     cluster: &'a mut [u32],
-    /// The lowest score in the group at hand.
+    /// The lowest score in the current group.
     lowest: Vec<f32>,
 }
 
@@ -213,7 +213,8 @@ impl Nearest<'_> {
     }
 }
 
-/// Orders `slots` so that neighbours stand together, in panels: cuts in half across the line between two far ends, and so on.
+/// Orders `slots` so that near centroids are adjacent: splits them in half along the line between two distant ones, then each
+/// half again, down to panels.
 fn neighbours_together(centroids: &Matrix, slots: &mut [u32]) {
     if slots.len() <= WIDTH {
         return;

@@ -1,4 +1,4 @@
-//! k-means from several starts that lie apart (k-means++), of which the best counts: for matrices of any origin.
+//! k-means from several k-means++ starts; the best result is returned.
 
 use super::{Clusters, KMeans, best_of, kmeans_with, seeding};
 use crate::cancel::Progress;
@@ -9,20 +9,20 @@ use serde::Serialize;
 /// k-means from several starts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MultiStart {
-    /// Clusters.
+    /// Number of clusters.
     pub k: usize,
-    /// What counts as near; rows are prepared for it.
+    /// The distance; rows must have been prepared for it ([`Metric::prepared`]).
     pub metric: Metric,
     /// Updates of the centroids.
     pub iterations: usize,
-    /// Starts, of which the one with the least sum of squared distances counts.
+    /// Number of starts; the result with the smallest sum of squared distances is returned.
     pub starts: u32,
-    /// Everything random follows from it.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl MultiStart {
-    /// Steps of one fit.
+    /// Number of progress steps of one fit.
     pub fn steps(&self) -> usize {
         (self.iterations + 1) * self.starts as usize
     }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_there_are_found() {
+    fn separate_groups_are_found() {
         for metric in [Metric::Cosine, Metric::Euclidean] {
             let features = metric.prepared(blobs(12, 15, 16, 0.05, 3));
             let mut told = Vec::new();

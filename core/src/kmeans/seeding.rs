@@ -1,18 +1,18 @@
-//! First centroids that lie apart (k-means++, Arthur and Vassilvitskii 2007): each is drawn with a probability proportional to
+//! First centroids by k-means++ (Arthur and Vassilvitskii 2007): each is drawn with a probability proportional to
 //! the squared distance to the nearest of those before it.
 
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
 use rayon::prelude::*;
 
-/// Rows that are looked at, for every centroid, at the least and at the most: more change little and take long.
+/// Rows to draw from: this many per centroid, at least, and at most. More change little and take long.
 const PER_CENTROID: usize = 50;
 const LEAST: usize = 10_000;
 const MOST: usize = 100_000;
 /// Rows of a work unit.
 const BLOCK: usize = 1024;
 
-/// `k` rows of `features` that lie apart, drawn by (`seed`, `round`, `start`); `None` when there are not as many rows.
+/// `k` rows of `features` by k-means++, drawn with (`seed`, `round`, `start`); `None` when there are fewer rows.
 pub fn spread(features: &Matrix, k: usize, seed: u64, (round, start): (u32, u32)) -> Option<Matrix> {
     if k == 0 || k > features.rows {
         return None;
@@ -35,17 +35,17 @@ pub fn spread(features: &Matrix, k: usize, seed: u64, (round, start): (u32, u32)
         };
         let sums: Vec<f64> =
             squares.par_chunks_mut(BLOCK).zip(sample.values.par_chunks(BLOCK * sample.dim)).map(nearer).collect();
-        // Never a row that is a centroid already, unless all others are copies of one.
+        // A centroid is never drawn again, unless all other rows are copies of centroids.
         squares[chosen[chosen.len() - 1]] = 0.0;
         let total: f64 = sums.iter().sum();
         let next = draw(&squares, &sums, total * f64::from(draws.unit()));
-        // All that is left are copies: any will do.
+        // Only copies of centroids are left: any of them.
         chosen.push(next.unwrap_or(chosen.len()));
     }
     Some(sample.select_rows(&chosen))
 }
 
-/// The place where the running sum of `squares`, whose blocks have the `sums`, passes `drawn`.
+/// The index at which the running sum of `squares` passes `drawn`; `sums` are the sums of its blocks.
 fn draw(squares: &[f32], sums: &[f64], mut drawn: f64) -> Option<usize> {
     for (block, sum) in sums.iter().enumerate() {
         if drawn >= *sum {
@@ -60,7 +60,7 @@ fn draw(squares: &[f32], sums: &[f64], mut drawn: f64) -> Option<usize> {
             }
         }
     }
-    // Rounding may carry the draw past the end: the last that can be drawn.
+    // Rounding can put the draw past the end: take the last row with a positive square.
     squares.iter().rposition(|square| *square > 0.0)
 }
 

@@ -1,4 +1,4 @@
-//! k-means against a slow twin, what must always hold, and the degenerate cases.
+//! k-means against a plain implementation, properties, and degenerate cases.
 
 use proptest::prelude::*;
 
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-/// With fixed data, of which no row is nearly as far from two centroids: else single precision might choose the other.
+/// With fixed data in which no row is almost equally far from two centroids: there single precision could choose either.
 #[test]
 fn matches_the_slow_twin() {
     for (rows, dim, k) in [(300, 16, 30), (299, 7, 1), (200, 33, 199), (250, 5, 64), (65, 130, 33), (2, 9, 2)] {
@@ -132,8 +132,8 @@ fn matches_the_slow_twin() {
     }
 }
 
-/// Bounds leave work out; what they leave out must not matter to a bit, with one panel a group or several, through repairs
-/// (half of the rows are equal, so clusters run empty) and in rows far from unit length.
+/// Skipping by bounds must not change a bit: with one panel per group or several, through repairs (half of the rows are equal,
+/// so that clusters become empty), and for rows far from unit length.
 #[test]
 fn bounds_change_nothing() {
     for (scale, seed) in [(1.0, 0), (37.0, 1), (1e-3, 2)] {
@@ -259,7 +259,7 @@ fn a_single_row() {
 }
 
 #[test]
-fn k_beyond_n_no_rows_or_no_clusters_are_wrong_use() {
+fn k_above_n_no_rows_and_no_clusters_are_usage_errors() {
     let features = blobs(4, 3, 0);
     for (features, k) in [(features.clone(), 5), (features, 0), (Matrix::default(), 1)] {
         let error = kmeans(&features, &KMeans { iterations: 1, ..KMeans::new(k) }).unwrap_err();
@@ -278,7 +278,7 @@ fn features_that_are_not_finite_are_refused() {
 }
 
 #[test]
-fn an_error_of_the_callback_ends_the_work() {
+fn an_error_of_the_callback_ends_the_clustering() {
     let features = blobs(30, 4, 0);
     let mut calls = Vec::new();
     let mut stop = |i: usize| {
@@ -298,7 +298,7 @@ fn a_given_start_is_where_it_begins() {
     let from = |settings: &KMeans| kmeans(&features, &KMeans { ids: Some(&ids), ..*settings });
     // The same first centroids, so the same end.
     assert_eq!(from(&settings).unwrap(), run(&features, 9, 3));
-    // From the end of a run on, it goes on as that run would have.
+    // Starting from the result of a shorter run continues that run.
     let half = run(&features, 9, 2);
     assert_eq!(
         from(&KMeans { iterations: 1, start: Some(&half.centroids), ..settings }).unwrap(),
@@ -311,10 +311,10 @@ fn a_given_start_is_where_it_begins() {
 }
 
 #[test]
-fn ids_must_number_the_rows_and_the_best_run_counts() {
+fn one_id_per_row_and_the_best_run_wins() {
     let features = Matrix::new(1, vec![0.0, 1.0, 2.0]);
     let error = kmeans(&features, &KMeans { ids: Some(&[0, 1]), ..KMeans::new(2) }).unwrap_err();
-    assert!(error.message.contains("2 ids do not number 3 rows"), "{error:?}");
+    assert!(error.message.contains("2 ids for 3 rows"), "{error:?}");
     let with = |objective: f64, k: u32| Clusters {
         assignment: vec![k],
         centroids: Matrix::default(),

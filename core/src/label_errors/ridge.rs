@@ -1,7 +1,7 @@
-//! A ridge classifier of labels, each row judged by the fit to all others.
+//! A ridge classifier of labels; each row is predicted from the fit to all other rows.
 //!
-//! Ridge regression of one-hot labels, `W = (Z'Z + lambda I)^-1 Z'Y` with centred features Z and labels Y. Every row is read by
-//! the regression that has not seen it, which needs no second fit: with `h_i = z_i' (Z'Z + lambda I)^-1 z_i + 1/n`, leaving row
+//! Ridge regression of one-hot labels, `W = (Z'Z + lambda I)^-1 Z'Y` with centred features Z and labels Y. The prediction for
+//! each row leaves that row out of the fit, which needs no second fit: with `h_i = z_i' (Z'Z + lambda I)^-1 z_i + 1/n`, leaving row
 //! i out changes its prediction from `f_i` to `y_i + (f_i - y_i) / (1 - h_i)`. A softmax makes shares of the predictions.
 
 use crate::matmul::matmul;
@@ -9,16 +9,16 @@ use crate::matrix::{Matrix, MatrixRef};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// `lambda` over the rows' mean squared distance from their mean: a fifth of a row.
+/// `lambda` divided by the mean squared distance of the rows from their mean.
 const RIDGE: f64 = 0.2;
 /// Temperature of the softmax over predictions, which are about 0 or 1.
 const TEMPERATURE: f32 = 0.2;
-/// Rows that are multiplied at once.
+/// Rows of one matrix product.
 const BLOCK: usize = 256;
-/// Parts of the rows that are summed side by side; a fixed number, so that sums do not depend on threads.
+/// Parts of the rows that are summed in parallel; a fixed number, so that sums do not depend on threads.
 const PARTS: usize = 8;
 
-/// A ridge regression of one-hot labels that judges every row without having seen it.
+/// A ridge regression of one-hot labels with leave-one-out predictions.
 pub struct RidgeProbe<'a> {
     features: &'a Matrix,
     mean: Vec<f32>,
@@ -67,11 +67,11 @@ impl<'a> RidgeProbe<'a> {
         let (mut gram, by_class) =
             labelled.par_chunks(part).map(products).collect::<Vec<_>>().into_iter().reduce(both)?;
         let spread = (0..d).map(|i| gram[i * d + i]).sum::<f64>() / n as f64;
-        // Rows that are all the same have no spread; then there is nothing to read, and any ridge says so.
+        // Identical rows have no spread; then any positive lambda gives the same predictions.
         let ridge = if spread > 0.0 { RIDGE * spread } else { 1.0 };
         (0..d).for_each(|i| gram[i * d + i] += ridge);
         let inverse: Vec<f32> = inverted(gram, d).into_iter().map(|x| x as f32).collect();
-        // Z'Y needs no centring of Y: the columns of Z sum to nothing.
+        // Z'Y needs no centring of Y: the columns of Z sum to zero.
         let by_class: Vec<f32> = by_class.into_iter().map(|x| x as f32).collect();
         let mut slopes = vec![0.0; d * classes];
         matmul(MatrixRef::new(&inverse, d, d), MatrixRef::new(&by_class, d, classes), &mut slopes, false);
@@ -81,7 +81,7 @@ impl<'a> RidgeProbe<'a> {
         Some(RidgeProbe { features, mean, inverse, slopes, shares, share_of_row: 1.0 / n as f32 })
     }
 
-    /// What the regression without them says of `rows`, whose labels are `of`: for each, a share of every label.
+    /// Leave-one-out predictions for `rows`, whose labels are `of`: for each row, a share of every label.
     pub fn shares(&self, rows: Range<usize>, of: &[Option<u32>]) -> Vec<f32> {
         let (d, classes, n) = (self.mean.len(), self.shares.len(), rows.len());
         let z: Vec<f32> = rows.clone().flat_map(|row| centred(self.features.row(row), &self.mean)).collect();
@@ -90,7 +90,7 @@ impl<'a> RidgeProbe<'a> {
         matmul(MatrixRef::new(&z, n, d), MatrixRef::new(&self.slopes, d, classes), &mut read, false);
         for (i, read) in read.chunks_mut(classes.max(1)).enumerate() {
             let leverage: f32 = z[i * d..][..d].iter().zip(&turned[i * d..][..d]).map(|(z, t)| z * t).sum();
-            // How much the row itself has to say; all of it when it is the only one.
+            // The leverage h of the row; 1 when it is the only one.
             let rest = (1.0 - leverage - self.share_of_row).max(f32::EPSILON);
             for (class, f) in read.iter_mut().enumerate() {
                 *f += self.shares[class];
@@ -175,7 +175,7 @@ mod tests {
         b
     }
 
-    /// The shares of row `out`, by a regression of the other labelled rows with an intercept that is not held back.
+    /// The shares of row `out`, by a regression of the other labelled rows with an unpenalised intercept.
     fn slow(features: &Matrix, of: &[Option<u32>], classes: usize, out: usize) -> Vec<f64> {
         let d = features.dim;
         let all: Vec<usize> = (0..of.len()).filter(|row| of[*row].is_some()).collect();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_read_as_by_a_regression_that_has_not_seen_it() {
+    fn predictions_are_those_of_a_fit_without_the_row() {
         let features = blobs(3, 11, 4, 0.6, 1);
         let mut of: Vec<Option<u32>> = (0..features.rows as u32).map(|i| Some(i * 7 % 5 % 3)).collect();
         of[5] = None;

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 
-/// Eigenvalues and eigenvectors (one a row) of a symmetric matrix, by Jacobi's rotations: each makes one pair of entries off
-/// the diagonal zero, and sweeps over all pairs make the rest vanish. `on_step` is called for every row of a sweep.
+/// Eigenvalues and eigenvectors (one a row) of a symmetric matrix, by Jacobi's rotations: each sets one
+/// off-diagonal pair to zero, and sweeps over all pairs repeat until the rest is negligible. `on_step` is called for every row of a sweep.
 pub fn eigen(mut a: Vec<Vec<f64>>, on_step: &mut dyn FnMut() -> Result<()>) -> Result<(Vec<f64>, Vec<Vec<f64>>)> {
     const SWEEPS: usize = 60;
     let n = a.len();
@@ -36,7 +36,7 @@ pub fn eigen(mut a: Vec<Vec<f64>>, on_step: &mut dyn FnMut() -> Result<()>) -> R
     Ok(((0..n).map(|i| a[i][i]).collect(), vectors))
 }
 
-/// Turns rows p and q into each other.
+/// Rotates rows p and q.
 fn rotate(rows: &mut [Vec<f64>], p: usize, q: usize, c: f64, s: f64) {
     let (head, tail) = rows.split_at_mut(q);
     for (x, y) in head[p].iter_mut().zip(&mut tail[0]) {

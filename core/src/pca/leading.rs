@@ -1,9 +1,9 @@
-//! The leading eigenvectors of a covariance C that is never made: block Krylov iterations with Rayleigh-Ritz (Musco and Musco
+//! The leading eigenvectors of a covariance C, without computing C: block Krylov iterations with Rayleigh-Ritz (Musco and Musco
 //! 2015), restarted when the basis is full.
 //!
 //! A block of random directions B grows into an orthonormal basis of [B, C B, C^2 B, ...]. `C v` is `1/n sum_i z_i (z_i . v)`
-//! over the centred rows `z_i`: one pass over the features for a whole block. Within the basis the eigenvectors of the small
-//! matrix `Q' C Q` are the best there are; each is as good as its residual `|C v - lambda v|` says.
+//! over the centred rows `z_i`: one pass over the features for a whole block. The eigenvectors of the small matrix
+//! `Q' C Q` give the best approximations within the basis; the residual `|C v - lambda v|` measures their error.
 
 use super::jacobi;
 use crate::error::Result;
@@ -12,18 +12,19 @@ use crate::rng::{Key, Purpose};
 use pulp::Arch;
 use rayon::prelude::*;
 
-/// Residuals at most this share of the greatest eigenvalue are small enough: variances are then right to the square of it
-/// over their distance, which is below single precision.
+/// Converged when residuals are at most this share of the greatest eigenvalue: the error of a variance is then the square of
+/// it over the gap to the next, which is below single precision.
 const TOLERANCE: f64 = 1e-5;
-/// Directions beyond those asked for: they speed up the convergence of the last.
+/// Directions beyond those wanted: they speed up the convergence of the last.
 const MORE: usize = 2;
-/// Directions in the basis before it is restarted from its best.
+/// Directions in the basis before it is restarted from the best ones.
 const BASIS: usize = 96;
-/// Passes over the features at the most. What has not converged by then are variances so alike that any will do.
+/// Limit on the passes over the features. Directions that have not converged by then have nearly equal variances, and any mix
+/// of them is as good.
 pub const PASSES: usize = 200;
-/// Parts of the rows that are summed side by side; a fixed number, so that sums do not depend on threads.
+/// Parts of the rows that are summed in parallel; a fixed number, so that sums do not depend on threads.
 const PARTS: usize = 16;
-/// A direction that loses all but this share of its length to the basis holds nothing new.
+/// A direction of which less than this share of the length lies outside the basis adds nothing to it.
 const SPENT: f64 = 1e-10;
 
 /// The first `components` eigenvalues and eigenvectors (one a row) of the covariance of `features`, whose mean is `mean`.
@@ -47,7 +48,7 @@ pub fn eigen(
         images.extend(image.iter().cloned());
         let full = basis.len() + size > BASIS;
         block = orthonormal(&basis, image);
-        // The small problem is solved seldom: it costs as much as a pass once the basis is large.
+        // The small problem is not solved after every pass: with a large basis it costs as much as a pass.
         if !(full || block.is_empty() || pass.is_multiple_of(4) || pass >= PASSES) {
             continue;
         }
@@ -69,7 +70,7 @@ pub fn eigen(
             return Ok((values, best));
         }
         if full {
-            // On from the best, and from the direction in which the basis was about to grow.
+            // Restart from the best directions and the last block.
             (basis, images) = (best, best_images);
             block = orthonormal(&basis, block);
         }
@@ -106,12 +107,12 @@ fn product(features: &Matrix, mean: &[f64], block: &[Vec<f64>]) -> Vec<Vec<f64>>
     sums
 }
 
-/// `vectors`, made orthogonal to the `basis` and to one another, and of unit length; those that hold nothing new are left out.
+/// `vectors`, made orthogonal to the `basis` and to one another, and of unit length; those within the basis are left out.
 fn orthonormal(basis: &[Vec<f64>], vectors: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     let mut found: Vec<Vec<f64>> = Vec::new();
     for mut vector in vectors {
         let before = dot(&vector, &vector).sqrt();
-        // Twice is enough (Parlett).
+        // Orthogonalising twice is enough (Parlett).
         for _ in 0..2 {
             for q in basis.iter().chain(&found) {
                 let along = dot(q, &vector);
@@ -135,7 +136,7 @@ fn combined(rows: &[Vec<f64>], weights: &[f64]) -> Vec<f64> {
     out
 }
 
-/// Rounding leaves `Q' C Q` a hair off symmetry.
+/// Makes `Q' C Q` exactly symmetric, which rounding does not leave it.
 fn symmetric(a: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     (0..a.len()).map(|i| (0..a.len()).map(|j| (a[i][j] + a[j][i]) / 2.0).collect()).collect()
 }

@@ -79,21 +79,21 @@ fn long(rows: usize, dim: usize, decay: f32) -> Matrix {
 }
 
 #[test]
-fn leading_components_are_those_of_the_whole_decomposition() {
+fn leading_components_are_those_of_the_full_decomposition() {
     for (rows, dim, decay, components) in [(200, 40, 0.8, 2), (50, 60, 0.95, 5), (300, 30, 0.99, 3)] {
         let features = long(rows, dim, decay);
-        let whole = Pca::whole(&features, components, &mut || Ok(())).unwrap();
+        let full = Pca::full(&features, components, &mut || Ok(())).unwrap();
         let leading = Pca::leading(&features, components, &mut || Ok(())).unwrap();
         for c in 0..components {
-            let (a, b) = (whole.variances[c], leading.variances[c]);
-            assert!((a - b).abs() < 1e-9 * whole.variances[0], "{dim}: {a} is not {b}");
-            let cosine: f64 = whole.directions[c].iter().zip(&leading.directions[c]).map(|(a, b)| a * b).sum();
+            let (a, b) = (full.variances[c], leading.variances[c]);
+            assert!((a - b).abs() < 1e-9 * full.variances[0], "{dim}: {a} is not {b}");
+            let cosine: f64 = full.directions[c].iter().zip(&leading.directions[c]).map(|(a, b)| a * b).sum();
             assert!(cosine > 1.0 - 1e-6, "{dim}, component {c}: {cosine}");
         }
     }
 }
 
-/// The whole decomposition of 300 columns calls back for each of them in every sweep.
+/// The full decomposition of 300 columns calls back for each of them in every sweep.
 #[test]
 fn a_few_components_of_long_features_take_a_few_passes() {
     let features = long(100, 300, 0.9);
@@ -108,7 +108,7 @@ fn a_few_components_of_long_features_take_a_few_passes() {
     };
     assert!(count(2) <= 20, "{} passes", count(2));
     assert!(count(17) > 300);
-    // Equal variances never converge to anything: the passes end all the same.
+    // Equal variances never converge: the limit on passes ends the iteration.
     let flat = long(400, 300, 1.0);
     let mut calls = 0;
     Pca::fit(&flat, 2, &mut || {
@@ -120,7 +120,7 @@ fn a_few_components_of_long_features_take_a_few_passes() {
 }
 
 #[test]
-fn a_stop_ends_either_way() {
+fn both_ways_can_be_stopped() {
     for (dim, after) in [(300, 1), (20, 1), (20, 12)] {
         let mut calls = 0;
         let outcome = Pca::fit(&long(600, dim, 0.9), 2, &mut || {
@@ -128,7 +128,7 @@ fn a_stop_ends_either_way() {
             if calls > after { Err(Error::stopped()) } else { Ok(()) }
         });
         assert_eq!(outcome.unwrap_err().exit_code(), 130);
-        assert_eq!(calls, after + 1, "nothing goes on after the stop");
+        assert_eq!(calls, after + 1, "no step after the stop");
     }
 }
 
@@ -142,7 +142,7 @@ fn long_features_that_are_few_equal_or_on_a_line() {
     assert!(pca.apply(&line, true).values.iter().all(|x| x.is_finite()));
     let one = Matrix::new(300, vec![1.0; 300]);
     assert!(fit(&one, 2).apply(&one, false).values.iter().all(|x| *x == 0.0));
-    // Threads change nothing: parts are summed in order.
+    // Independent of the number of threads: parts are summed in order.
     let features = long(500, 300, 0.95);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     assert_eq!(pool.install(|| fit(&features, 3)).directions, fit(&features, 3).directions);

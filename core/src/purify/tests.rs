@@ -1,10 +1,10 @@
-//! Check values, a slow twin and what must always hold.
+//! Check values, a plain implementation and properties.
 
 use super::*;
 use proptest::prelude::*;
 
 const ALPHA: f64 = 0.8;
-const PLAIN: Rules = Rules { gamma: Some(0.5), whole_up_to: 0, votes: None, stop_at_first_single: false };
+const PLAIN: Rules = Rules { gamma: Some(0.5), ..Rules::WHOLE };
 const VOTES: Votes = Votes { alpha: ALPHA, lower: 0.0, upper: 3.0 };
 
 /// A history of 15 clusterings of two samples that agree at the given steps h = 1..15 only.
@@ -12,7 +12,7 @@ fn agreeing(at: impl Fn(usize) -> bool) -> History {
     History::from_newest((1..=15).map(|h| vec![0, u32::from(!at(h))]))
 }
 
-/// Recipe: method.md 1.3, "Checks".
+/// Eq. 2 computed by hand.
 #[test]
 fn vote_check_values() {
     let vote = |at: &dyn Fn(usize) -> bool| agreeing(at).vote(1, 0, ALPHA);
@@ -131,7 +131,7 @@ fn parts_that_do_not_fit_are_refused() {
     assert_eq!(Positives::from_parts([set_of, starts, vec![9; 4]]), None);
 }
 
-/// CP_r in the plainest words: for each sample, count how many of its cluster come before it.
+/// CP_r by its definition: for each sample, count how many of its cluster come before it.
 fn slow_kept(features: &Matrix, assignment: &[u32], gamma: f64, i: usize) -> bool {
     let mine: Vec<usize> = (0..assignment.len()).filter(|j| assignment[*j] == assignment[i]).collect();
     let centre: Vec<f64> = (0..features.dim)

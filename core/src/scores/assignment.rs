@@ -1,4 +1,4 @@
-//! The assignment problem, by the Hungarian method with shortest augmenting paths (Jonker and Volgenant).
+//! The linear assignment problem, by the Hungarian method with shortest augmenting paths (Jonker and Volgenant).
 
 /// The greatest sum of `profit(row, column)` when each of `rows` gets a column of its own; `rows <= columns`. O(rows^2 columns).
 ///

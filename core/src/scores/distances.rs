@@ -1,4 +1,4 @@
-//! Scores that look at all distances between samples: exact, a block of rows at a time, so that memory stays small.
+//! Scores from all pairwise distances: exact, computed for a block of rows at a time to limit memory.
 
 use crate::matmul::matmul;
 use crate::matrix::{Matrix, MatrixRef};
@@ -7,13 +7,13 @@ use rayon::prelude::*;
 /// Rows of a work unit.
 const BLOCK: usize = 64;
 
-/// Squared distances below this share of the squared lengths have lost too many digits to cancellation.
-const LOST: f64 = 1e-3;
+/// Squared distances below this share of the squared lengths are computed again, since cancellation has cost too many digits.
+const CANCELLED: f64 = 1e-3;
 
-/// What `score` makes of every row of `features` and its squared Euclidean distances to all rows, in the order of the rows.
+/// Calls `score` with every row of `features` and its squared Euclidean distances to all rows; results in the order of rows.
 ///
-/// `|x - y|^2 = |x|^2 + |y|^2 - 2 x . y` lets a matrix product do the work; small distances, where the difference of large
-/// numbers keeps few digits, are summed up in full.
+/// `|x - y|^2 = |x|^2 + |y|^2 - 2 x . y` needs only a matrix product; small distances, which cancellation makes
+/// inaccurate, are computed directly.
 fn by_row<T: Send>(features: &Matrix, score: &(dyn Fn(usize, &[f64]) -> T + Sync)) -> Vec<T> {
     let (n, dim) = (features.rows, features.dim);
     if n == 0 {
@@ -36,7 +36,7 @@ fn by_row<T: Send>(features: &Matrix, score: &(dyn Fn(usize, &[f64]) -> T + Sync
             for (j, product) in products.iter().enumerate() {
                 let lengths = squares[i] + squares[j];
                 let rough = lengths - 2.0 * f64::from(*product);
-                distances[j] = if rough < LOST * lengths { exact(i, j) } else { rough };
+                distances[j] = if rough < CANCELLED * lengths { exact(i, j) } else { rough };
             }
             score(i, &distances)
         };
@@ -70,13 +70,13 @@ pub fn silhouette(features: &Matrix, cluster_of: &[u32]) -> Option<f64> {
         let a = sums[own] / (sizes[own] - 1) as f64;
         let others = (0..clusters).filter(|c| *c != own && sizes[*c] > 0);
         let b = others.map(|c| sums[c] / sizes[c] as f64).fold(f64::INFINITY, f64::min);
-        // All in one place: neither near nor far.
+        // All samples are equal: the silhouette is 0.
         if a.max(b) > 0.0 { (b - a) / a.max(b) } else { 0.0 }
     };
     Some(by_row(features, &one).iter().sum::<f64>() / features.rows as f64)
 }
 
-/// How far the `k` nearest neighbours in a `picture` are neighbours in `features` as well (Venna and Kaski):
+/// Trustworthiness (Venna and Kaski): how far the `k` nearest neighbours in a `picture` are also neighbours in `features`,
 /// `1 - 2 / (n k (2n - 3k - 1)) sum_i sum_j max(0, r(i, j) - k)` over the k nearest j of i in the picture, where r is the rank of j
 /// among the neighbours of i in the features. Ties go to the lower index.
 ///

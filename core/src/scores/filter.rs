@@ -1,15 +1,15 @@
-//! Does purification take out what does not belong? The paper says so; this counts it.
+//! How well purification works, judged by labels: which share of the removed samples was rightly removed, and so on.
 
 use super::{majority, share};
 use crate::purify::Status;
 use serde::{Deserialize, Serialize};
 
-/// What purification did to the clusters of one epoch, judged by labels.
+/// Purification of the clusters of one epoch, judged by labels.
 ///
 /// A member is inconsistent when its label differs from the majority of its cluster before purification (of equal majorities the
-/// lowest class counts). Clusters of one member are left aside: they are pure by nature, and there is nothing to filter. A
-/// member of a larger cluster that ended as an instance, since nobody else was kept with it, belongs to the cluster before, but not
-/// after; it was not judged unfit, so it counts neither as removed nor as left in.
+/// lowest class counts). Clusters of one member are not counted: they are always pure. A member of a larger cluster that
+/// became an instance because no other member was kept counts for the purity before but not after; it counts neither as removed
+/// nor as left.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FilterScore {
     /// Clusters of two members or more.

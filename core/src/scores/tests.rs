@@ -1,4 +1,4 @@
-//! Scores against scikit-learn, slow twins, and the cases in which they mean little.
+//! Scores against scikit-learn and plain implementations, and degenerate cases.
 
 use super::*;
 use crate::matrix::Matrix;
@@ -72,17 +72,17 @@ fn golden_values_of_scikit_learn() {
     }
 }
 
-/// The best of all ways to give clusters classes of their own.
-fn by_permutations(m: &Contingency, cluster: usize, free: &mut Vec<bool>) -> u64 {
+/// The best one-to-one matching by trying all.
+fn by_permutations(m: &Contingency, cluster: usize, unused: &mut Vec<bool>) -> u64 {
     if cluster == m.clusters {
         return 0;
     }
-    let mut best = by_permutations(m, cluster + 1, free);
+    let mut best = by_permutations(m, cluster + 1, unused);
     for class in 0..m.classes {
-        if free[class] {
-            free[class] = false;
-            best = best.max(m.row(cluster)[class] + by_permutations(m, cluster + 1, free));
-            free[class] = true;
+        if unused[class] {
+            unused[class] = false;
+            best = best.max(m.row(cluster)[class] + by_permutations(m, cluster + 1, unused));
+            unused[class] = true;
         }
     }
     best
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn scores_stay_in_range_and_forget_names(n in 1usize..60, k in 1u32..6, c in 1u32..6, seed in 0u64..500) {
+    fn scores_stay_in_range_and_ignore_the_numbering(n in 1usize..60, k in 1u32..6, c in 1u32..6, seed in 0u64..500) {
         let (u, t) = (draws(n as u64, k.into(), seed + 1, 3), draws(n as u64, c.into(), seed + 5, 7));
         let scores = |u: &[u32], t: &[u32]| {
             let m = Contingency::new(u, t, k as usize, c as usize);
@@ -184,18 +184,18 @@ fn empty_clusters_and_classes_that_never_occur_change_nothing() {
     let m = Contingency::new(&[0, 0, 3], &[1, 1, 2], 9, 4);
     assert_eq!([m.purity(), m.accuracy(), m.nmi(), m.ari()], [1.0; 4]);
     assert_eq!(m.majority(1), None);
-    assert!(m.missed().is_empty(), "class 0 is nowhere, so it is not missed");
+    assert!(m.missed().is_empty(), "class 0 has no samples, so it is not missed");
 }
 
 #[test]
-fn identical_samples_are_neither_near_nor_far() {
+fn identical_samples_score_zero() {
     let same = Matrix::new(3, [0.6, 0.0, 0.8].repeat(10));
     assert_eq!(silhouette(&same, &draws(10, 3, 1, 1)), Some(0.0));
     assert_eq!(trustworthiness(&same, &Matrix::new(2, vec![0.0; 20]), 3), Some(1.0));
 }
 
 #[test]
-fn a_perfect_picture_is_trusted_and_too_many_neighbours_are_not_asked() {
+fn trustworthiness_of_a_perfect_picture_and_of_too_many_neighbours() {
     let (_, _, x, _) = case(50, 3, 3, 1, 1);
     assert_eq!(trustworthiness(&x, &x, 5), Some(1.0));
     assert_eq!(trustworthiness(&x, &x, 25), None);
@@ -230,7 +230,7 @@ fn the_filter_is_counted_by_hand() {
 }
 
 #[test]
-fn where_nothing_was_clustered_there_is_nothing_to_judge() {
+fn instances_alone_have_no_score() {
     let score = FilterScore::new(&[0, 1, 2], &[Status::Instance; 3], &[0, 0, 1], 2);
     assert_eq!(score, FilterScore { alone: 3, ..FilterScore::default() });
 }

@@ -1,4 +1,4 @@
-//! How much samples attract each other: the affinities P, and the pull they make.
+//! The affinities P of the samples, and the attraction that follows from them.
 
 use crate::matrix::Matrix;
 use crate::neighbours::nearest;
@@ -6,17 +6,17 @@ use rayon::prelude::*;
 
 /// The affinities `p_ij`, row by row; only those of nearest neighbours are not zero. They sum to 1.
 pub struct Affinities {
-    /// Where each row begins; one more entry for the end.
+    /// Index at which each row begins, and a last entry for the end.
     starts: Vec<u32>,
     /// The other sample, and the affinity, row by row, in growing order.
     pub pairs: Vec<(u32, f32)>,
 }
 
 impl Affinities {
-    /// Of unit rows, each with as many neighbours that count as `perplexity` says.
+    /// Affinities of unit rows, each with the given perplexity.
     pub fn new(features: &Matrix, perplexity: f64) -> Self {
         let n = features.rows;
-        // Beyond three perplexities a Gaussian has next to nothing left.
+        // Beyond three perplexities the Gaussian is negligible.
         let found = nearest(features, features, (3.0 * perplexity) as usize + 1, true, &|_| ());
         let row = |(i, near): (usize, &[u32])| -> Vec<f64> {
             let squared = |j: &u32| -> f64 {
@@ -36,7 +36,7 @@ impl Affinities {
         let (mut starts, mut pairs) = (vec![0], Vec::with_capacity(2 * n * found.k));
         for row in &mut rows {
             row.sort_unstable_by_key(|(j, p)| (*j, p.to_bits()));
-            // A pair is there twice when each is near to the other.
+            // A pair occurs twice when each is a neighbour of the other.
             for same in row.chunk_by(|a, b| a.0 == b.0) {
                 pairs.push((same[0].0, same.iter().map(|s| s.1).sum::<f64>() as f32));
             }
@@ -51,11 +51,11 @@ impl Affinities {
     }
 }
 
-/// `p_j|i ~ exp(-beta d_ij^2)` with the beta that makes `exp(H)` the perplexity, found by halving.
+/// `p_j|i ~ exp(-beta d_ij^2)` with the beta that makes `exp(H)` the perplexity, found by bisection.
 pub fn conditional(squared: &[f64], perplexity: f64) -> Vec<f64> {
     const STEPS: usize = 100;
     const CLOSE: f64 = 1e-5;
-    // Relative to the nearest, which changes nothing and keeps the sum above zero.
+    // Relative to the nearest: the result is the same, and the sum cannot be zero.
     let least = squared.iter().copied().fold(f64::INFINITY, f64::min);
     let (mut beta, mut low, mut high) = (1.0, 0.0, f64::INFINITY);
     let mut p: Vec<f64> = Vec::new();

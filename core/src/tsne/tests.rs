@@ -1,4 +1,4 @@
-//! t-SNE against slow twins, and the cases in which there is little to lay out.
+//! t-SNE against plain implementations, and degenerate cases.
 
 use super::affinity::conditional;
 use super::*;
@@ -45,7 +45,7 @@ fn the_tree_repels_as_all_pairs_do() {
     for (n, scale) in [(2, 1.0), (16, 5.0), (17, 5.0), (700, 10.0), (1500, 1e-4), (1500, 40.0)] {
         let places = scattered(n, scale);
         let mut tree = Tree::new(n);
-        // The second time, the order of other places must serve.
+        // The second time, the tree keeps the order of the first points.
         for places in [scattered(n, 1.0), places] {
             tree.place(&places);
             let ((fast, z), (slow, slow_z)) = (tree.repulsion(), slow_repulsion(&places));
@@ -61,7 +61,7 @@ fn the_tree_repels_as_all_pairs_do() {
 
 /// Against finite differences of the divergence `sum_ij p_ij ln(p_ij / q_ij)`; sixteen places are one leaf, where sums are exact.
 #[test]
-fn the_slope_is_that_of_the_divergence() {
+fn the_gradient_is_that_of_the_divergence() {
     let n = 16;
     let affinities = Affinities::new(&blobs(n, 5, 4, 0.5), 4.0);
     let places = scattered(n, 1.0);
@@ -136,7 +136,7 @@ fn threads_do_not_change_a_bit() {
 }
 
 #[test]
-fn none_one_two_and_three() {
+fn zero_to_three_rows() {
     for n in 0..4 {
         let features = match n {
             0 => Matrix::default(),
@@ -179,14 +179,14 @@ fn wrong_settings_and_broken_features_are_refused() {
 }
 
 #[test]
-fn every_step_is_told_and_a_stop_ends_it() {
+fn progress_covers_every_step_and_it_can_be_stopped() {
     let mut told = Vec::new();
     let stopped = tsne(&blobs(20, 3, 2, 0.5), &Tsne::default(), &mut |done| {
         told.push(done);
         if done == 5 { Err(Error::stopped()) } else { Ok(()) }
     });
     assert_eq!(stopped.unwrap_err().exit_code(), 130);
-    // Before the first step it is also asked while the start is made.
+    // It is also called while the start is computed, before the first step.
     told.dedup();
     assert_eq!(told, [0, 1, 2, 3, 4, 5]);
 }

@@ -1,27 +1,27 @@
-//! How much places repel each other, in O(n log n) (Barnes and Hut): from afar, a group of places acts like one at its mean.
+//! Repulsion in O(n log n) (Barnes and Hut): a distant group of points acts like one point at its mean.
 //!
-//! A binary tree halves the places along the longer side of their bounding box until `GROUP` are left. So its shape depends on
-//! their number alone, its leaves are full, and each leaf is also a group of places that walk the tree together, one vector
-//! lane each: a node is taken for one when its box is small against the distance to the whole group.
+//! A binary tree halves the points along the longer side of their bounding box until `GROUP` are left. So its shape depends on
+//! their number alone and its leaves are full. The points of a leaf walk the tree together, one vector lane each: a node acts as
+//! one point when its box is small compared with the distance to the whole leaf.
 
 use pulp::Arch;
 use rayon::prelude::*;
 
-/// Places of a leaf.
+/// Points of a leaf.
 const GROUP: usize = 16;
-/// A node's extent may be this share of its distance.
+/// A node acts as one point when its extent is at most this share of its distance.
 const THETA: f32 = 0.5;
 /// Leaves of a work unit.
 const LEAVES: usize = 8;
-/// Steps for which the order of the places serves: they move little, and boxes are always made anew.
-const SERVES: usize = 4;
-/// Nodes of fewer leaves are made by one thread.
+/// Steps for which the order of the points is reused: they move little, and boxes are always computed again.
+const REORDER_EVERY: usize = 4;
+/// Nodes of fewer leaves are built by one thread.
 const SMALL: usize = 32;
 
-/// A node, in the order of a walk that goes down before it goes on.
+/// A node; nodes are stored depth first.
 #[derive(Clone, Copy, Default)]
 struct Node {
-    /// Mean of its places.
+    /// Mean of its points.
     mean: [f32; 2],
     /// How many.
     count: f32,
@@ -29,13 +29,13 @@ struct Node {
     reach: f32,
     low: [f32; 2],
     high: [f32; 2],
-    /// The node after all that are below this one.
+    /// The node after all descendants of this one.
     next: u32,
     /// Its first leaf.
     leaf: u32,
 }
 
-/// The places of a leaf, coordinate by coordinate; a leaf that is not full repeats its first.
+/// The points of a leaf, coordinate by coordinate; a leaf that is not full repeats its first.
 #[derive(Clone, Copy)]
 struct Leaf {
     x: [f32; GROUP],
@@ -43,18 +43,18 @@ struct Leaf {
     count: usize,
 }
 
-/// The tree over a number of places.
+/// The tree over a number of points.
 pub struct Tree {
-    /// The places' indices, leaf by leaf.
+    /// Indices of the points, leaf by leaf.
     order: Vec<u32>,
     leaves: Vec<Leaf>,
     nodes: Vec<Node>,
-    /// Steps that the order has served.
+    /// Steps since the points were last ordered.
     served: usize,
 }
 
 impl Tree {
-    /// For `n` places, at least one.
+    /// For `n` points, at least one.
     pub fn new(n: usize) -> Self {
         let leaves = n.div_ceil(GROUP);
         Tree {
@@ -65,9 +65,9 @@ impl Tree {
         }
     }
 
-    /// Takes in the places.
+    /// Sets the positions of the points.
     pub fn place(&mut self, places: &[[f32; 2]]) {
-        let sort = self.served.is_multiple_of(SERVES);
+        let sort = self.served.is_multiple_of(REORDER_EVERY);
         self.served += 1;
         build(&mut self.order, &mut self.leaves, &mut self.nodes, places, (0, 0), sort);
     }
@@ -83,15 +83,15 @@ impl Tree {
         for (sums, indices) in walked.iter().flatten().zip(self.order.chunks(GROUP)) {
             for (l, &i) in indices.iter().enumerate() {
                 out[i as usize] = [sums.x[l], sums.y[l]];
-                // A place meets itself, too: w = 1.
+                // Includes the point itself: w = 1.
                 z += f64::from(sums.w[l]) - 1.0;
             }
         }
         (out, z)
     }
 
-    /// The sums of the places of `leaf`. A node is never taken for one by a place of its own: the mean lies in the box,
-    /// nearer than its diagonal, which is less than twice its extent.
+    /// The sums for the points of `leaf`. A node never acts as one point on its own points: its mean lies in the box, nearer than
+    /// the diagonal, which is less than twice the extent.
     #[inline(always)]
     fn walk(&self, leaf: &Leaf) -> Sums {
         let mut sums = Sums { x: [0.0; GROUP], y: [0.0; GROUP], w: [0.0; GROUP] };
@@ -119,7 +119,7 @@ impl Tree {
     }
 }
 
-/// Sums of the places of a leaf.
+/// Sums for the points of a leaf.
 struct Sums {
     x: [f32; GROUP],
     y: [f32; GROUP],
@@ -127,7 +127,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds `count` places at `from`.
+    /// Adds `count` points at `from`.
     #[inline(always)]
     fn add(&mut self, leaf: &Leaf, from: [f32; 2], count: f32) {
         for l in 0..GROUP {
@@ -146,7 +146,7 @@ fn bounds(values: &[f32; GROUP]) -> (f32, f32) {
     values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)))
 }
 
-/// Fills `nodes` and `leaves` for the places in `order`; `(node, leaf)` are the numbers of the first of each.
+/// Fills `nodes` and `leaves` for the points in `order`; `(node, leaf)` are the indices of the first of each.
 fn build(
     order: &mut [u32],
     leaves: &mut [Leaf],

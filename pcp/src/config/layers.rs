@@ -1,4 +1,4 @@
-//! Presets and overrides: partial configs laid over the defaults, every key checked as it is laid.
+//! Presets and overrides: partial configs that override the defaults; every key and type is checked.
 
 use super::Config;
 use pcp_core::error::{Error, Result, listed, nearest};
@@ -33,7 +33,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("cub200", include_str!("../../presets/cub200.toml")),
 ];
 
-/// Presets that describe a data set: naming one takes the place of the one that the data implies.
+/// Presets of data sets: naming one replaces the preset that the data source implies.
 pub const DATA_PRESETS: &[&str] = &["bundled", "folder", "idx", "cifar10", "cifar100", "in100", "cub200"];
 
 /// Whether `name` is a built-in preset of a system.
@@ -41,17 +41,17 @@ pub fn is_system(name: &str) -> bool {
     PRESETS.iter().any(|(known, _)| *known == name) && !DATA_PRESETS.contains(&name)
 }
 
-/// A partial config and where it came from, for errors.
+/// A partial config, and its origin for error messages.
 #[derive(Clone, Debug)]
-pub struct Layer {
+pub struct SettingsLayer {
     origin: String,
     table: Table,
 }
 
 /// The preset of that name, or of that TOML file.
-pub fn preset(name: &str) -> Result<Layer> {
+pub fn preset(name: &str) -> Result<SettingsLayer> {
     if let Some((_, text)) = PRESETS.iter().find(|(n, _)| *n == name) {
-        return Layer::parse(format!("preset {name}"), text);
+        return SettingsLayer::parse(format!("preset {name}"), text);
     }
     if !name.ends_with(".toml") {
         let names = PRESETS.iter().map(|(n, _)| *n);
@@ -63,19 +63,19 @@ pub fn preset(name: &str) -> Result<Layer> {
         let e = Error::io("read", Path::new(name), &e);
         Error::usage(e.message, e.hint)
     })?;
-    Layer::parse(name.to_string(), &text)
+    SettingsLayer::parse(name.to_string(), &text)
 }
 
-impl Layer {
+impl SettingsLayer {
     /// A layer from a table.
     pub fn new(origin: String, table: Table) -> Self {
-        Layer { origin, table }
+        SettingsLayer { origin, table }
     }
 
     /// A layer from TOML text.
     pub fn parse(origin: String, text: &str) -> Result<Self> {
         match text.parse() {
-            Ok(table) => Ok(Layer { origin, table }),
+            Ok(table) => Ok(SettingsLayer { origin, table }),
             Err(e) => {
                 let e: toml::de::Error = e;
                 let line = e.span().map_or(0, |s| text[..s.start].matches('\n').count() + 1);
@@ -87,19 +87,19 @@ impl Layer {
 
     /// A layer of one value, from a flag.
     pub fn flag(flag: &str, path: &str, value: impl Into<Value>) -> Self {
-        let mut layer = Layer { origin: flag.to_string(), table: Table::new() };
+        let mut layer = SettingsLayer { origin: flag.to_string(), table: Table::new() };
         layer.insert(path, value.into());
         layer
     }
 
-    /// A layer from `key.path=value`. The value is TOML; what is no TOML is taken as a string.
+    /// A layer from `section.key=value`. The value is TOML; anything that is not valid TOML is a string.
     pub fn assignment(text: &str) -> Result<Self> {
         let Some((path, value)) = text.split_once('=') else {
             return Err(Error::usage(format!("--set {text} has no value"), "write --set section.key=value"));
         };
         let (path, value) = (path.trim(), value.trim());
         let parsed = format!("v = {value}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
-        Ok(Layer::flag("--set", path, parsed.unwrap_or_else(|| Value::String(value.to_string()))))
+        Ok(SettingsLayer::flag("--set", path, parsed.unwrap_or_else(|| Value::String(value.to_string()))))
     }
 
     fn insert(&mut self, path: &str, value: Value) {
@@ -116,7 +116,7 @@ impl Layer {
         table.insert(last.to_string(), value);
     }
 
-    /// Lays this layer over `config`, refusing unknown keys and wrong types by name.
+    /// Overrides `config` with this layer; an error for unknown keys and wrong types.
     pub(super) fn apply(&self, config: &mut Table) -> Result<()> {
         for (section, values) in &self.table {
             let known = match config.get(section) {
@@ -155,7 +155,7 @@ impl Layer {
                 let what =
                     what.replace("data did not match any variant of untagged enum Auto", "not of the right type");
                 let before = match before {
-                    // Where it is not one of some words, which the error lists.
+                    // For settings with a fixed list of words, the error lists them.
                     Some(Value::String(word)) if word == "auto" && !what.contains("expected one of") => {
                         "\"auto\" or a number".to_string()
                     }
@@ -177,7 +177,7 @@ impl Layer {
                 known.extend(values.keys().map(|key| format!("{section}.{key}")));
             }
         }
-        // The last part of a path may be right where the section is wrong or missing.
+        // The key may be right and the section wrong or missing.
         let tail = path.rsplit('.').next().unwrap_or(path);
         let by_tail = |k: &&String| k.rsplit('.').next() == Some(tail);
         let guess =

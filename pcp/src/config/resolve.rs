@@ -1,4 +1,5 @@
-//! From what users write to what a run uses: every `"auto"` becomes a value that fits the data, and everything is checked.
+//! Resolving: from the settings that users write to those that a run uses. Every `"auto"` becomes a value for the data set, and
+//! everything is checked.
 
 use super::*;
 use crate::data::augment::Augmenter;
@@ -13,30 +14,30 @@ pub struct Resolved {
     /// The images.
     pub data: DataSettings<usize, [f64; 3]>,
     /// The training views.
-    pub augment: Recipe,
+    pub augment: AugmentSettings,
     /// The network.
-    pub network: Network,
+    pub network: NetworkSettings,
     /// Epochs, optimiser and seed.
     pub train: TrainSettings,
-    /// How many clusters there are, and how they are found.
+    /// Number of clusters, and k-means.
     pub clusters: ClusterSettings<usize>,
-    /// Which members of a cluster are trusted.
+    /// Purification of clusters.
     pub purify: PurifySettings<usize, f64>,
     /// The losses and the memory bank.
     pub objective: ObjectiveSettings,
-    /// Which system trains.
+    /// The training system.
     pub method: MethodSettings,
-    /// Settings of AND alone.
+    /// Settings of AND only.
     pub and: AndSettings,
-    /// Settings of LA alone.
+    /// Settings of LA only.
     pub la: LaSettings,
-    /// Settings of DeepCluster alone.
+    /// Settings of DeepCluster only.
     pub deepcluster: DeepClusterSettings,
-    /// Settings of MoCo alone.
+    /// Settings of MoCo only.
     pub moco: MocoSettings,
     /// The kNN probe.
     pub evaluate: EvaluateSettings<u32>,
-    /// What the run folder keeps.
+    /// Snapshots and checkpoints.
     pub run: RunSettings,
 }
 
@@ -46,7 +47,7 @@ pub fn usual_stored_side(size: usize) -> usize {
 }
 
 impl Config {
-    /// The side of the images that the network sees.
+    /// The side of the network's input images.
     pub fn image_side(&self) -> usize {
         self.data.size.or(match (self.network.arch, self.data.source.as_str()) {
             (Arch::Alexnet224, _) => 224,
@@ -60,7 +61,7 @@ impl Config {
         self.data.stored.or(usual_stored_side(self.image_side()))
     }
 
-    /// The images to load. This much is known before they are.
+    /// The request for loading the images; it needs no resolved settings.
     pub fn load_request(&self) -> Result<Load> {
         let d = &self.data;
         Ok(Load {
@@ -74,12 +75,12 @@ impl Config {
         })
     }
 
-    /// The settings of a run on `dataset`. Fails where they cannot work with it.
+    /// The settings of a run on `dataset`; an error if they cannot work with it.
     pub fn resolve(self, dataset: &Dataset) -> Result<Resolved> {
         if self.method.system == System::Supervised && dataset.train.labels.is_none() {
             return Err(Error::data(
                 format!("{} has no labels, and supervised training needs them", dataset.name),
-                "put the images into one folder per class, or choose a system that needs none",
+                "put the images into one folder per class, or choose a system that needs no labels",
             ));
         }
         let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
@@ -89,7 +90,7 @@ impl Config {
         })
     }
 
-    /// Every `"auto"` replaced by a value for `samples` training images; `mean_std` is asked only where a mean or a deviation is open.
+    /// Every `"auto"` replaced by a value for `samples` training images; `mean_std` is called only if the mean or the deviation is `"auto"`.
     fn complete(self, samples: usize, mean_std: impl FnOnce() -> Result<[[f64; 3]; 2]>) -> Result<Resolved> {
         let Schedule { floor, history, upper, .. } = self.schedule(samples)?;
         let (size, stored) = (self.image_side(), self.stored_side());
@@ -158,8 +159,8 @@ impl Config {
 }
 
 impl Resolved {
-    /// Reads the `config.toml` of a run folder. Keys that an older version did not write have their defaults; those that only the data
-    /// could give must be there.
+    /// Reads the `config.toml` of a run folder. Keys that an older version did not write have their defaults; those that depend on
+    /// the data must be present.
     pub fn read(path: &Path) -> Result<Resolved> {
         let config = Config::read(path)?;
         let open = |key: &str| {
@@ -167,11 +168,11 @@ impl Resolved {
             Error::file(message, "restore the file or start a new run")
         };
         let Auto::Value(floor) = config.clusters.floor else { return Err(open("clusters.floor")) };
-        // The other values do not depend on the number of images; a schedule is made for at least as many as clusters.
+        // The other values do not depend on the number of images, which is not known here: the floor is the least that is valid.
         config.complete(floor, || Err(open("data.mean or data.std")))
     }
 
-    /// The images to load.
+    /// The request for loading the images.
     pub fn load_request(&self) -> Result<Load> {
         Config::from(self.clone()).load_request()
     }
@@ -181,7 +182,7 @@ impl Resolved {
         Config::from(self.clone()).schedule(samples)
     }
 
-    /// The views of the images, as these settings describe them.
+    /// The augmenter with these settings.
     pub fn augmenter(&self) -> Augmenter {
         Augmenter {
             size: self.data.size,
@@ -192,7 +193,7 @@ impl Resolved {
         }
     }
 
-    /// Refuses values that make no sense, naming the key and what it may be.
+    /// An error for values out of range; it names the key and the range.
     pub fn check(&self) -> Result<()> {
         Config::from(self.clone()).check()
     }
@@ -208,7 +209,7 @@ impl Resolved {
     }
 }
 
-/// Settings that leave nothing open.
+/// Settings without `"auto"`.
 impl From<Resolved> for Config {
     fn from(resolved: Resolved) -> Config {
         let Resolved { data: d, clusters: c, purify: p, evaluate: e, .. } = resolved;

@@ -5,7 +5,7 @@ use pcp_core::error::Result;
 use pcp_core::schedule::{LrDecay, Schedule, ScheduleSettings};
 
 impl Config {
-    /// The schedule of a run on `samples` training images; refuses settings that cannot work.
+    /// The schedule of a run on `samples` training images; an error if the settings cannot work.
     pub fn schedule(&self, samples: usize) -> Result<Schedule> {
         Schedule::new(self.schedule_settings(), samples)
     }
@@ -46,7 +46,7 @@ impl Config {
     }
 }
 
-/// The value, or nothing where it is `"auto"`.
+/// The value; `None` for `"auto"`.
 fn value<T>(setting: Auto<T>) -> Option<T> {
     match setting {
         Auto::Value(value) => Some(value),
@@ -56,12 +56,12 @@ fn value<T>(setting: Auto<T>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, Layer, preset};
+    use super::super::{Config, SettingsLayer, preset};
 
-    /// The defaults and the presets have the schedules of the paper and of the release.
+    /// The defaults and the presets have the schedules of the paper and of the authors' released code.
     #[test]
     fn presets_have_their_schedules() {
-        let paper = Config::from_layers(&[Layer::assignment("train.epochs=200").unwrap()]).unwrap();
+        let paper = Config::from_layers(&[SettingsLayer::assignment("train.epochs=200").unwrap()]).unwrap();
         let s = paper.schedule(50_000).unwrap();
         assert_eq!((s.floor, s.history, s.clusters(0, 50)), (1000, 15, 3343));
         assert!((s.upper - 3.0).abs() < 1e-5 && s.warmup_weight(0, 0) == Some(0.8) && s.warmup_weight(1, 0).is_none());

@@ -1,15 +1,15 @@
-//! The settings themselves. Shares of the epochs are fractions of one round's length T.
+//! The settings. Shares of the epochs are fractions of one round's length T.
 
 use super::systems::{AndSettings, DeepClusterSettings, LaSettings, MethodSettings, MocoSettings};
 use serde::{Deserialize, Serialize};
 
-/// A value, or `"auto"`: what fits the data.
+/// A value, or `"auto"`: a value chosen for the data set.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Auto<T> {
-    /// This very value.
+    /// A value.
     Value(T),
-    /// What fits the data.
+    /// Chosen for the data set.
     Auto(AutoWord),
 }
 
@@ -17,7 +17,7 @@ pub enum Auto<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoWord {
-    /// What fits the data.
+    /// Chosen for the data set.
     Auto,
 }
 
@@ -41,30 +41,30 @@ pub struct Config {
     /// The images.
     pub data: DataSettings,
     /// The training views.
-    pub augment: Recipe,
+    pub augment: AugmentSettings,
     /// The network.
-    pub network: Network,
+    pub network: NetworkSettings,
     /// Epochs, optimiser and seed.
     pub train: TrainSettings,
-    /// How many clusters there are, and how they are found.
+    /// Number of clusters, and k-means.
     pub clusters: ClusterSettings,
-    /// Which members of a cluster are trusted.
+    /// Purification of clusters.
     pub purify: PurifySettings,
     /// The losses and the memory bank.
     pub objective: ObjectiveSettings,
-    /// Which system trains.
+    /// The training system.
     pub method: MethodSettings,
-    /// Settings of AND alone.
+    /// Settings of AND only.
     pub and: AndSettings,
-    /// Settings of LA alone.
+    /// Settings of LA only.
     pub la: LaSettings,
-    /// Settings of DeepCluster alone.
+    /// Settings of DeepCluster only.
     pub deepcluster: DeepClusterSettings,
-    /// Settings of MoCo alone.
+    /// Settings of MoCo only.
     pub moco: MocoSettings,
     /// The kNN probe.
     pub evaluate: EvaluateSettings,
-    /// What the run folder keeps.
+    /// Snapshots and checkpoints.
     pub run: RunSettings,
 }
 
@@ -74,11 +74,11 @@ pub struct Config {
 pub struct DataSettings<Side = Auto<usize>, Channels = Auto<[f64; 3]>> {
     /// `bundled`, `cifar10`, `cifar100`, or a folder.
     pub source: String,
-    /// Where the CIFAR files are.
+    /// The folder of the CIFAR files.
     pub dir: String,
-    /// Only so many training images, 0 for all: the first records, or, of a folder, the first of every class folder in turn.
+    /// Limit on the number of training images, 0 for all: the first records, or, of a folder, the first of every class folder in turn.
     pub limit: usize,
-    /// Side of the square the network sees. Auto: 224 for `alexnet224`, else 32 for CIFAR and the bundled images, 64 for folders.
+    /// Side of the network's square input. Auto: 224 for `alexnet224`, else 32 for CIFAR and the bundled images, 64 for folders.
     pub size: Side,
     /// Clean view: the short side is resized to `size * margin`, then the centre is cut out (256/224 for 224-px sets).
     pub margin: f64,
@@ -90,21 +90,21 @@ pub struct DataSettings<Side = Auto<usize>, Channels = Auto<[f64; 3]>> {
     pub mean: Channels,
     /// Channel standard deviations. Auto: those of the training images.
     pub std: Channels,
-    /// Where decoded images are held.
+    /// Whether decoded images stay in memory.
     pub cache: Cache,
-    /// Whether a file that cannot be read is refused, instead of passed over.
+    /// Whether an unreadable file is an error; otherwise it is skipped.
     pub strict: bool,
 }
 
-/// Where decoded images are held; no bit of a result depends on it.
+/// Whether decoded images stay in memory; results do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
-    /// In memory, when they take no more than half of what is free; else nowhere.
+    /// In memory if they take at most half of the available memory; otherwise not.
     Auto,
     /// In memory.
     Memory,
-    /// Nowhere: they are decoded again whenever they are needed, ahead of the trainer.
+    /// Not in memory: they are decoded again whenever they are needed, ahead of the training.
     None,
 }
 
@@ -126,7 +126,7 @@ impl Default for DataSettings {
     }
 }
 
-/// How a training view is cut out.
+/// How a training view is cropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Crop {
@@ -139,14 +139,14 @@ pub enum Crop {
 /// The training view: a random resized crop, colour jitter, grey, blur and a flip. The defaults are the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Recipe {
-    /// How it is cut out.
+pub struct AugmentSettings {
+    /// How it is cropped.
     pub crop: Crop,
-    /// Share of the side by which a `padded` crop moves at the most.
+    /// The most that a `padded` crop moves, as a share of the side.
     pub pad: f64,
-    /// Share of the image's area that a crop covers, from and to.
+    /// Range of a crop's share of the image's area.
     pub scale: [f64; 2],
-    /// Width by height of a crop, from and to, drawn log-uniformly.
+    /// Range of a crop's aspect ratio (width by height), drawn log-uniformly.
     pub ratio: [f64; 2],
     /// Brightness factors are drawn from 1 - b to 1 + b.
     pub brightness: f64,
@@ -158,19 +158,19 @@ pub struct Recipe {
     pub hue: f64,
     /// Probability of the four colour changes above.
     pub jitter_probability: f64,
-    /// Probability of losing all colour.
+    /// Probability of conversion to grey.
     pub grey: f64,
     /// Probability of a Gaussian blur.
     pub blur: f64,
-    /// Its standard deviation in pixels, from and to.
+    /// Range of its standard deviation in pixels.
     pub blur_sigma: [f64; 2],
     /// Probability of a left-right flip.
     pub flip: f64,
 }
 
-impl Default for Recipe {
+impl Default for AugmentSettings {
     fn default() -> Self {
-        Recipe {
+        AugmentSettings {
             crop: Crop::Resized,
             pad: 0.125,
             scale: [0.2, 1.0],
@@ -188,7 +188,7 @@ impl Default for Recipe {
     }
 }
 
-/// Which network.
+/// Architecture of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
@@ -200,7 +200,7 @@ pub enum Arch {
     Alexnet224,
 }
 
-/// How a ResNet begins.
+/// First layers of a ResNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stem {
@@ -212,7 +212,7 @@ pub enum Stem {
     Large,
 }
 
-/// What makes the embedding of the pooled features.
+/// The layers from the pooled features to the embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Head {
@@ -225,22 +225,22 @@ pub enum Head {
 /// The network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Network {
-    /// Which one.
+pub struct NetworkSettings {
+    /// The architecture.
     pub arch: Arch,
     /// Channels of the first stage; everything scales with it. 64 is the paper's.
     pub width: usize,
     /// Length D of an embedding.
     pub embedding: usize,
-    /// How a ResNet begins.
+    /// First layers of a ResNet.
     pub stem: Stem,
-    /// What makes the embedding.
+    /// The layers from the pooled features to the embedding.
     pub head: Head,
 }
 
-impl Default for Network {
+impl Default for NetworkSettings {
     fn default() -> Self {
-        Network { arch: Arch::Resnet18, width: 64, embedding: 128, stem: Stem::Auto, head: Head::Linear }
+        NetworkSettings { arch: Arch::Resnet18, width: 64, embedding: 128, stem: Stem::Auto, head: Head::Linear }
     }
 }
 
@@ -258,9 +258,9 @@ pub enum LrSchedule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainSettings {
-    /// Everything random follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Rounds; each is `epochs` long. 0 trains nothing and leaves the network as it begins.
+    /// Rounds of `epochs` epochs each. With 0 nothing is trained and the network keeps its initial weights.
     pub rounds: u32,
     /// Epochs per round, T.
     pub epochs: u32,
@@ -274,11 +274,11 @@ pub struct TrainSettings {
     pub lr_steps: Vec<[f64; 2]>,
     /// SGD momentum.
     pub momentum: f64,
-    /// Nesterov's variant of it, for the network.
+    /// Whether the network uses Nesterov momentum.
     pub nesterov: bool,
     /// Weight decay, on all parameters.
     pub weight_decay: f64,
-    /// A safetensors file whose weights the network begins with, in torchvision's names; empty: at random.
+    /// A safetensors file with initial weights in torchvision's names; empty for random ones.
     pub init_from: String,
 }
 
@@ -312,7 +312,7 @@ pub enum ClusterFeatures {
     Bank,
 }
 
-/// How many clusters there are, and how they are found.
+/// Number of clusters, and k-means.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSettings<Count = Auto<usize>> {
@@ -322,13 +322,13 @@ pub struct ClusterSettings<Count = Auto<usize>> {
     pub progressive: bool,
     /// Which features are clustered.
     pub features: ClusterFeatures,
-    /// From this share of N on, K_t clusters are no clusters: every sample is its own instance.
+    /// While K_t is at least this share of N, nothing is clustered: every sample is its own instance.
     pub instances_from: f64,
     /// k-means iterations.
     pub iterations: usize,
     /// Whether centroids are scaled to unit length.
     pub spherical: bool,
-    /// k-means starts per epoch of PCP, and at the end; the one with the least objective counts.
+    /// k-means starts per epoch of PCP, and at the end; the one with the smallest objective is used.
     pub runs: u32,
     /// Whether PCP's k-means starts from the centroids of the epoch before, once K_t stays the same; otherwise from random samples.
     pub warm_start: bool,
@@ -349,13 +349,13 @@ impl Default for ClusterSettings {
     }
 }
 
-/// Which members of a cluster are trusted.
+/// Purification: which members of a cluster are kept as positives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PurifySettings<Count = Auto<usize>, Threshold = Auto<f64>> {
-    /// Share of a cluster that CP_r filters out, the farthest from its centre; of the final clusters for every system.
+    /// Share of a cluster that CP_r filters out, the farthest from its centre. The final clusters of every system use it, too.
     pub gamma: f64,
-    /// How much a vote counts less with every epoch it is older (Eq. 2).
+    /// Factor on the weight of a vote for every epoch of its age (Eq. 2).
     pub alpha: f64,
     /// How many past clusterings vote, n. Auto: 15 of 200 epochs, at least 3.
     pub history: Count,
@@ -375,7 +375,7 @@ pub struct PurifySettings<Count = Auto<usize>, Threshold = Auto<f64>> {
     pub small: usize,
     /// Share of the epochs before which small clusters are kept whole.
     pub small_until: f64,
-    /// The release's quirk: before `stable_from`, stop assigning at the first cluster with fewer than two members.
+    /// As in the released code: before `stable_from`, samples from the first cluster of fewer than two on are instances.
     pub stop_at_first_single: bool,
 }
 
@@ -402,7 +402,7 @@ impl Default for PurifySettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LossForm {
-    /// `-log sum_j P(j)`, the release's.
+    /// `-log sum_j P(j)`, as in the authors' released code.
     Logsum,
     /// `-sum_j log P(j)`, Eq. 5 as printed; its gradients grow with the cluster.
     Sumlog,
@@ -416,17 +416,17 @@ pub enum LossForm {
 pub struct ObjectiveSettings {
     /// Temperature of Eq. 3, of the warm-up loss, and of every other contrastive loss.
     pub tau: f64,
-    /// LossForm of the cluster loss.
+    /// Form of the cluster loss.
     pub form: LossForm,
     /// Share of the old row in an updated bank row.
     pub bank_momentum: f64,
-    /// Views that take PCP's bank loss, 1 or 2.
+    /// Number of views in PCP's bank loss, 1 or 2.
     pub bank_views: u32,
     /// Rounds with the IS warm-up; 0 for none.
     pub warmup_rounds: u32,
     /// Weight of the IS loss at the start of a warm-up round.
     pub warmup_start: f64,
-    /// Weight towards which it falls.
+    /// Weight at the end of the warm-up.
     pub warmup_end: f64,
     /// Share of the epochs at which the warm-up ends.
     pub warmup_until: f64,
@@ -447,18 +447,18 @@ impl Default for ObjectiveSettings {
     }
 }
 
-/// Which features of a network. Settings know the first two; the others are for programs and for options that name a layer.
+/// Which features of a network. Config files can name the first two; the others are for options that name a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureKind {
-    /// The embedding as a unit vector: what the loss sees.
+    /// The embedding as a unit vector, which the loss is computed on.
     Embedding,
     /// The output of the layer before the embedding. The kNN probe scales it to unit length.
     Pooled,
     /// The embedding before it is scaled to unit length.
     #[serde(skip)]
     RawEmbedding,
-    /// The map of a layer, by its place among the network's layers, average-pooled to at most 10,000 numbers.
+    /// The map of a layer, by its index among the network's layers, average-pooled to at most 10,000 numbers.
     #[serde(skip)]
     Map(usize),
 }
@@ -469,7 +469,7 @@ pub enum FeatureKind {
 pub struct EvaluateSettings<Interval = Auto<u32>> {
     /// Epochs between probes; the last epoch is always probed. Auto: a twentieth of a round.
     pub every: Interval,
-    /// Neighbours.
+    /// Number of neighbours.
     pub k: usize,
     /// Temperature of their weights.
     pub tau: f64,
@@ -483,11 +483,11 @@ impl Default for EvaluateSettings {
     }
 }
 
-/// What the run folder keeps.
+/// Snapshots and checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSettings {
-    /// How many snapshots of the weights, evenly spaced over the run.
+    /// Number of snapshots of the weights, evenly spaced over the run.
     pub snapshots: u32,
     /// Minutes between checkpoints within an epoch.
     pub save_minutes: f64,

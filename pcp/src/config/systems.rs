@@ -1,4 +1,4 @@
-//! Which system trains, and the settings that only one system has.
+//! The training systems, and the settings of one system only.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub enum System {
 }
 
 impl System {
-    /// The system, and its name, that alone has the settings of `section`, where one has.
+    /// The name of the system that the settings of `section` belong to, and the system; `None` for general sections.
     pub fn owner_of(section: &str) -> Option<(&'static str, System)> {
         [("and", System::And), ("la", System::La), ("deepcluster", System::Deepcluster), ("moco", System::Moco)]
             .into_iter()
@@ -33,7 +33,7 @@ impl System {
     }
 }
 
-/// Which system trains.
+/// The training system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MethodSettings {
@@ -47,13 +47,13 @@ impl Default for MethodSettings {
     }
 }
 
-/// Settings of AND alone.
+/// Settings of AND only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AndSettings {
     /// Neighbours of an anchor, k.
     pub neighbours: usize,
-    /// Share of the samples by which the anchors grow with every round.
+    /// Share of the samples that become anchors in addition in every round.
     pub share: f64,
 }
 
@@ -63,15 +63,15 @@ impl Default for AndSettings {
     }
 }
 
-/// Settings of LA alone.
+/// Settings of LA only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LaSettings {
-    /// Clusterings whose union makes the close neighbours.
+    /// Number of clusterings whose union gives the close neighbours.
     pub clusterings: u32,
-    /// Nearest bank rows that make the background.
+    /// Number of nearest bank rows that form the background.
     pub background: usize,
-    /// Share of the epochs before which it is plain instance recognition.
+    /// Share of the epochs that train by instance recognition first.
     pub instances_until: f64,
 }
 
@@ -81,11 +81,11 @@ impl Default for LaSettings {
     }
 }
 
-/// Settings of DeepCluster alone.
+/// Settings of DeepCluster only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeepClusterSettings {
-    /// Longer features are reduced to so many components, whitened.
+    /// Number of whitened principal components that longer features are reduced to.
     pub components: usize,
     /// Learning rate of the classifier.
     pub head_lr: f64,
@@ -99,15 +99,15 @@ impl Default for DeepClusterSettings {
     }
 }
 
-/// Settings of MoCo alone.
+/// Settings of MoCo only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MocoSettings {
-    /// Keys in the queue at the most: it has the largest multiple of the batch that is neither above this nor above N.
+    /// The most keys in the queue; its length is the largest multiple of the batch up to this and N.
     pub queue: usize,
     /// Share of the old key encoder in an updated one.
     pub momentum: f64,
-    /// Groups of the batch whose batch-norm statistics are apart, the keys shuffled between them; 1 for none.
+    /// Number of groups of a batch with separate batch-norm statistics, between which keys are shuffled; 1 for none.
     pub groups: usize,
 }
 

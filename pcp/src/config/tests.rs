@@ -1,9 +1,9 @@
-//! What a config takes and what it refuses.
+//! Valid and invalid configs.
 
 use super::*;
 
 fn set(text: &str) -> Result<Config> {
-    Config::from_layers(&[Layer::assignment(text)?])
+    Config::from_layers(&[SettingsLayer::assignment(text)?])
 }
 
 fn refused(text: &str) -> Error {
@@ -27,7 +27,7 @@ fn the_default_preset_changes_nothing() {
 
 #[test]
 fn later_layers_win_and_other_keys_stay() {
-    let layers = [preset("pcp-paper").unwrap(), Layer::assignment("purify.gamma=0.9").unwrap()];
+    let layers = [preset("pcp-paper").unwrap(), SettingsLayer::assignment("purify.gamma=0.9").unwrap()];
     let config = Config::from_layers(&layers).unwrap();
     assert_eq!(config.purify.gamma, 0.9);
     assert_eq!(config.purify.reliable_from, 0.5);
@@ -92,13 +92,13 @@ fn values_out_of_range_name_the_key() {
 
 #[test]
 fn an_assignment_needs_a_value_and_a_section_no_value() {
-    assert!(Layer::assignment("train.lr").is_err());
+    assert!(SettingsLayer::assignment("train.lr").is_err());
     assert!(refused("train=3").message.contains("section"));
 }
 
 #[test]
 fn a_broken_preset_file_names_the_line() {
-    let e = Layer::parse("mine.toml".into(), "[train]\nlr = 0.1\nlr = = 3\n").unwrap_err();
+    let e = SettingsLayer::parse("mine.toml".into(), "[train]\nlr = 0.1\nlr = = 3\n").unwrap_err();
     assert!(e.message.contains("mine.toml, line 3"), "{e:?}");
     assert!(preset("mocco").unwrap_err().hint.contains("did you mean moco?"));
     assert!(preset("missing.toml").unwrap_err().message.contains("missing.toml"));

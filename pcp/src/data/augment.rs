@@ -2,8 +2,8 @@
 //!
 //! A training view is RandomResizedCrop (or a clean view through RandomCrop with padding) -> colour jitter -> grey -> blur ->
 //! horizontal flip -> normalise, each as torchvision does it on tensors of floats; a clean view is resize -> centre crop ->
-//! normalise. A [`Plan`] holds everything random about a view, so that drawing it and carrying it out are two plain
-//! functions. Luma is `L = .299 R + .587 G + .114 B`. All arithmetic on pixels is multiplications, additions, divisions and
+//! normalise. A [`ViewPlan`] holds everything random about a view, so that drawing and applying it are two
+//! separate functions. Luma is `L = .299 R + .587 G + .114 B`. All arithmetic on pixels is multiplications, additions, divisions and
 //! comparisons in a fixed order: same inputs, same bits.
 
 mod blur;
@@ -11,15 +11,15 @@ mod blur;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::config::{Crop, Recipe};
+use crate::config::{AugmentSettings, Crop};
 use crate::data::Image;
 use crate::data::resize::{Region, Resampler, fitted};
 use blur::Blur;
 use pcp_core::error::{Error, Result};
 use pcp_core::rng::Stream;
 
-impl Recipe {
-    /// Refuses what cannot be carried out.
+impl AugmentSettings {
+    /// An error for values out of range.
     pub fn check(&self) -> Result<()> {
         let rules = [
             ("pad", (0.0..=0.5).contains(&self.pad), "0 to 0.5"),
@@ -58,9 +58,9 @@ impl Recipe {
     /// Draws a view of `size` pixels of a `width` x `height` image. Always in this order: jitter or not, order of the
     /// jitter, brightness, contrast, saturation, hue, grey or not, flip or not (one number each, whether used or not); then
     /// the crop: the tries of a resized one take two numbers each, and two more when one succeeds, a padded one takes its
-    /// shift down and its shift to the right; last, blur or not and its sigma, so that a recipe without blur draws what it
-    /// would if there were no such thing.
-    pub fn draw(&self, width: usize, height: usize, size: usize, rng: &mut Stream) -> Plan {
+    /// shift down and its shift to the right; last, blur or not and its sigma, so that settings without blur give the same
+    /// views as versions that had no blur.
+    pub fn draw(&self, width: usize, height: usize, size: usize, rng: &mut Stream) -> ViewPlan {
         let jitter = rng.chance(self.jitter_probability as f32);
         let order = PERMUTATIONS[((rng.unit() * 24.0) as usize).min(23)];
         let mut factor = |spread: f64| rng.uniform((1.0 - spread) as f32, (1.0 + spread) as f32);
@@ -69,8 +69,12 @@ impl Recipe {
         let hue = rng.uniform(-self.hue as f32, self.hue as f32);
         let grey = rng.chance(self.grey as f32);
         let flip = rng.chance(self.flip as f32);
-        let steps =
-            [Step::Brightness(brightness), Step::Contrast(contrast), Step::Saturation(saturation), Step::Hue(hue)];
+        let steps = [
+            JitterStep::Brightness(brightness),
+            JitterStep::Contrast(contrast),
+            JitterStep::Saturation(saturation),
+            JitterStep::Hue(hue),
+        ];
         let jitter = jitter.then(|| order.map(|i| steps[i as usize]));
         let cut = match self.crop {
             Crop::Resized => Cut::Resized(self.resized_crop(width, height, rng)),
@@ -82,7 +86,7 @@ impl Recipe {
         };
         let blur = rng.chance(self.blur as f32);
         let sigma = rng.uniform(self.blur_sigma[0] as f32, self.blur_sigma[1] as f32);
-        Plan { cut, jitter, grey, blur: blur.then_some(sigma), flip }
+        ViewPlan { cut, jitter, grey, blur: blur.then_some(sigma), flip }
     }
 
     /// torchvision's RandomResizedCrop: ten tries at an area and an aspect that fit; else the largest central crop whose
@@ -111,7 +115,7 @@ impl Recipe {
     }
 }
 
-/// The orders of four things.
+/// All orders of four steps.
 const PERMUTATIONS: [[u8; 4]; 24] = {
     let mut all = [[0; 4]; 24];
     let (mut n, mut code) = (0, 0);
@@ -128,7 +132,7 @@ const PERMUTATIONS: [[u8; 4]; 24] = {
 
 /// One step of colour jitter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub enum JitterStep {
     /// Values times a factor.
     Brightness(f32),
     /// Distance to the mean luma of the view times a factor.
@@ -139,14 +143,13 @@ pub enum Step {
     Hue(f32),
 }
 
-/// How a view is cut out of its image.
+/// How a view is cropped from its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// This region, resized.
     Resized(Region),
-    /// The clean view, seen through a window moved by so many pixels; beyond the clean view it is black. Like
-    /// torchvision's RandomCrop with padding after Resize and CenterCrop: what a wide image has beside its centre does not
-    /// come in.
+    /// The clean view shifted by some pixels, black where it ends. Like torchvision's RandomCrop with padding after Resize and
+    /// CenterCrop: the parts of a wide image beside its centre are never visible.
     Padded {
         /// Rows by which the window moves down, negative for up.
         down: isize,
@@ -155,18 +158,18 @@ pub enum Cut {
     },
 }
 
-/// Everything that is random about a view.
+/// All random choices of a view.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct ViewPlan {
     /// The crop.
     pub cut: Cut,
     /// The colour jitter, if any, in its order.
-    pub jitter: Option<[Step; 4]>,
-    /// Whether colour is taken away.
+    pub jitter: Option<[JitterStep; 4]>,
+    /// Whether it is converted to grey.
     pub grey: bool,
     /// The standard deviation of the Gaussian blur in pixels, if there is one.
     pub blur: Option<f32>,
-    /// Whether left and right change places.
+    /// Whether it is flipped left to right.
     pub flip: bool,
 }
 
@@ -181,11 +184,11 @@ pub struct Augmenter {
     pub mean: [f32; 3],
     /// Standard deviation per channel.
     pub std: [f32; 3],
-    /// What training views look like.
-    pub recipe: Recipe,
+    /// The settings of training views.
+    pub recipe: AugmentSettings,
 }
 
-/// Working memory of a thread, so that a view allocates nothing.
+/// Buffers of a thread, so that making a view allocates nothing.
 #[derive(Default)]
 struct Scratch {
     resampler: Resampler,
@@ -208,7 +211,7 @@ impl Augmenter {
     }
 
     /// The view of `image` that `plan` describes.
-    pub fn planned_view(&self, image: &Image, plan: &Plan, out: &mut [f32]) {
+    pub fn planned_view(&self, image: &Image, plan: &ViewPlan, out: &mut [f32]) {
         SCRATCH.with_borrow_mut(|Scratch { resampler, planes, fitted, blur }| {
             planes.resize(self.size * self.size * 3, 0.0);
             match plan.cut {
@@ -255,7 +258,7 @@ impl Augmenter {
     /// the `right`.
     fn shift(&self, fitted: &[f32], window: Region, down: isize, right: isize, planes: &mut [f32]) {
         planes.fill(0.0);
-        // Farther than its own side, all is black, whatever the distance.
+        // Shifted by more than its side, all of it is black.
         let [down, right] = [down, right].map(|by| by.clamp(-(self.size as isize), self.size as isize));
         let (rows, columns) = (overlap(self.size, down), overlap(self.size, right));
         let (from, to) =
@@ -290,8 +293,7 @@ impl Augmenter {
     }
 }
 
-/// The places of a line of `n` pixels that still show one of them after a shift by `by`, at most `n` either way: those with
-/// `0 <= place + by < n`.
+/// The indices `i` of a line of `n` pixels with `0 <= i + by < n`: those that show a pixel after a shift by `by`.
 fn overlap(n: usize, by: isize) -> Range<usize> {
     if by < 0 { by.unsigned_abs()..n } else { 0..n - by.unsigned_abs() }
 }
@@ -315,21 +317,21 @@ fn luma(r: f32, g: f32, b: f32) -> f32 {
     0.299 * r + 0.587 * g + 0.114 * b
 }
 
-fn apply(step: Step, r: &mut [f32], g: &mut [f32], b: &mut [f32]) {
+fn apply(step: JitterStep, r: &mut [f32], g: &mut [f32], b: &mut [f32]) {
     match step {
-        Step::Brightness(factor) => {
+        JitterStep::Brightness(factor) => {
             for plane in [r, g, b] {
                 blend(plane, factor, 0.0);
             }
         }
-        Step::Contrast(factor) => {
+        JitterStep::Contrast(factor) => {
             let mean = mean_luma(r, g, b);
             for plane in [r, g, b] {
                 blend(plane, factor, mean);
             }
         }
-        Step::Saturation(factor) => saturation(r, g, b, factor),
-        Step::Hue(turns) => hue(r, g, b, turns),
+        JitterStep::Saturation(factor) => saturation(r, g, b, factor),
+        JitterStep::Hue(turns) => hue(r, g, b, turns),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a data set holds and what is broken in it, counted and not kept.
+//! Checking a data set: counts of its images and classes, and the files that cannot be read.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{BadFile, Dataset, Load, Source, Tick, bundled, cifar, folder, idx};
 use pcp_core::error::Result;
 
-/// What a data set holds, and what is broken.
+/// The result of checking a data set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// Name of the data set.
@@ -20,13 +20,13 @@ pub struct Check {
     pub classes: Option<Vec<ClassCount>>,
     /// Files that cannot be read.
     pub bad: Vec<BadFile>,
-    /// Files left aside.
+    /// Number of ignored files.
     pub ignored: usize,
     /// The image with the fewest pixels.
     pub smallest: Option<Size>,
     /// The image with the most pixels.
     pub largest: Option<Size>,
-    /// Bytes of pixels that training would hold in memory.
+    /// Bytes of the decoded pixels.
     pub bytes: u64,
 }
 
@@ -95,7 +95,7 @@ impl Check {
     }
 }
 
-/// Reads all that [`super::load`] would read and counts it, without holding photographs in memory.
+/// Reads and counts all images that [`super::load`] would read, without keeping photographs in memory.
 pub fn check(load: &Load, tick: Tick) -> Result<Check> {
     load.validate()?;
     match &load.source {

@@ -10,15 +10,15 @@ use rayon::prelude::*;
 use super::fetch::Archive;
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
-use super::origin::{FileStamp, Layout, Origin, Records, Stamp};
+use super::origin::{FileStamp, Origin, RecordLayout, Records, Stamp};
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
 
 const PAGE: &str = "https://www.cs.toronto.edu/~kriz/cifar.html";
 const SIDE: usize = 32;
-const LAYOUT: Layout = Layout::Planes { side: SIDE };
+const LAYOUT: RecordLayout = RecordLayout::Planes { side: SIDE };
 
-/// What a release consists of.
+/// The files of a release.
 #[derive(Clone, Copy)]
 pub(super) struct Release {
     name: &'static str,
@@ -35,7 +35,7 @@ pub(super) struct Release {
     test_records: usize,
     /// How many values each label byte of a record may have; the last byte is the class.
     labels: &'static [usize],
-    /// The file of class names; the built-in ones serve without it.
+    /// The file of class names; without it, the built-in names are used.
     names_file: &'static str,
     names: &'static [&'static str],
 }
@@ -87,7 +87,7 @@ const FINE_NAMES: [&str; 100] = [
 ];
 
 impl Release {
-    /// Reads the test images and the first `limit` training images; files beyond those are not looked at.
+    /// Reads the test images and the first `limit` training images; files beyond those are not read.
     pub(super) fn read(&self, load: &Load, tick: Tick) -> Result<Dataset> {
         let all = self.train.len() * self.train_records;
         let wanted = load.limit.unwrap_or(all).min(all);
@@ -145,7 +145,7 @@ impl Release {
         format!("`pcp data fetch {} --data-dir DIR` gets it; or unpack {} from {PAGE}", self.name, self.archive)
     }
 
-    /// Where the release can be had.
+    /// The archive of the release.
     #[cfg(feature = "fetch")]
     pub(super) fn archive(&self) -> Archive {
         let size = |records: usize| (records * (self.labels.len() + LAYOUT.bytes())) as u64;
@@ -161,7 +161,7 @@ impl Release {
         }
     }
 
-    /// The class names of the release's own list when it is there and whole; they are the built-in ones.
+    /// The class names from the release's list if it is complete, else the built-in ones.
     fn class_names(&self, dir: &Path) -> Vec<String> {
         let built_in = || self.names.iter().map(|name| name.to_string()).collect();
         let Ok(text) = std::fs::read_to_string(dir.join(self.names_file)) else { return built_in() };
@@ -189,7 +189,7 @@ impl Release {
             let part = if found < expected { "truncated" } else { "too long" };
             damaged(format!("is {part}: {found} bytes instead of {expected} ({records} records of {length} bytes)"))
         };
-        // Asked before reading: a file of the wrong kind may be of any size.
+        // The size is checked before reading: a wrong file may be of any size.
         let stamp = Stamp::of(&path).map_err(|error| Error::io("read", &path, &error))?;
         if stamp.size != expected {
             return Err(wrong_size(stamp.size));
@@ -212,7 +212,7 @@ impl Release {
     }
 }
 
-/// What was read of a split.
+/// The images of a split while it is read.
 #[derive(Default)]
 struct Gathered {
     rows: Vec<ReadRow>,
@@ -220,7 +220,7 @@ struct Gathered {
 }
 
 /// The class of every record in `bytes`: the last of its label bytes, of which each must be below its number of `values`.
-/// What is wrong is named with its record. Bytes after the last whole record are passed over.
+/// Errors name the record. Bytes after the last complete record are ignored.
 pub fn classes(bytes: &[u8], values: &[usize]) -> std::result::Result<Vec<u32>, String> {
     let record = |(r, record): (usize, &[u8])| {
         let wrong = record.iter().zip(values).find(|(label, values)| usize::from(**label) >= **values);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_not_held_are_read_again_and_a_changed_file_shows() {
+    fn records_outside_memory_are_read_again_and_changed_files_are_detected() {
         let dir = TempDir::new().unwrap();
         write(&SMALL, dir.path());
         let held = read(&SMALL, &Load { cache: Cache::Memory, ..from(dir.path()) }).unwrap();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_place() {
+    fn missing_files_are_named_with_their_folder() {
         let error = load(&Load::new(Source::Cifar100), &|_, _| ()).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
         assert!(error.hint.contains("--data-dir") && error.hint.contains("cifar-100-binary"), "{}", error.hint);

@@ -1,5 +1,5 @@
-//! From the bytes of an image file to an [`Image`], or the reason why not. Nothing a file holds makes it panic, or take more
-//! memory than [`MAX_DECODED`] and a few times the file.
+//! Decoding image files. No contents of a file make it panic or use more memory than [`MAX_DECODED`] and a few times the file's
+//! size.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -8,15 +8,15 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use super::Image;
 
-/// Why a file is no use.
+/// The reason why a file cannot be used.
 pub type Reason = String;
 
-/// What can be read, in words.
+/// The supported formats, for messages.
 pub const FORMATS: &str = "JPEG, PNG, WebP, BMP, GIF and TIFF";
 
-/// The most memory one decoded image may take: a small file can claim to be a gigantic picture.
+/// Limit on the memory of one decoded image: a small file can announce a huge picture.
 pub const MAX_DECODED: u64 = 512 << 20;
-/// The largest file that is read at all.
+/// Limit on the size of a file.
 const MAX_FILE: u64 = 1 << 30;
 
 /// Reads and decodes the file at `path`.
@@ -26,7 +26,7 @@ pub fn file(path: &Path) -> Result<Image, Reason> {
     if about.is_dir() {
         return Err("a folder, not an image".into());
     }
-    // Opening a pipe would wait for ever.
+    // Opening a pipe would block.
     if !about.is_file() {
         return Err("not a regular file".into());
     }
@@ -36,11 +36,11 @@ pub fn file(path: &Path) -> Result<Image, Reason> {
     bytes(&std::fs::read(path).map_err(cannot)?)
 }
 
-/// Decodes an image of any of the [`FORMATS`], told apart by content; of a moving one, the first picture. Turned upright as
-/// its EXIF data asks; grey, palettes and CMYK become RGB, 16 bits become 8, and transparency becomes white.
+/// Decodes an image of any of the [`FORMATS`], recognised by content; of an animation, the first frame. It is rotated by its EXIF
+/// orientation; grey, palettes and CMYK become RGB, 16 bits become 8, and transparency becomes white.
 pub fn bytes(bytes: &[u8]) -> Result<Image, Reason> {
-    // Decoders of third parties meet arbitrary bytes here; one that panics must cost one file, not the run.
-    std::panic::catch_unwind(|| decode(bytes)).unwrap_or_else(|_| Err("damaged: the decoder gave up on it".into()))
+    // A third-party decoder that panics on arbitrary bytes must cost one file, not the run.
+    std::panic::catch_unwind(|| decode(bytes)).unwrap_or_else(|_| Err("damaged: the decoder failed".into()))
 }
 
 fn decode(bytes: &[u8]) -> Result<Image, Reason> {
@@ -68,7 +68,7 @@ fn decode(bytes: &[u8]) -> Result<Image, Reason> {
     if decoder.total_bytes() > MAX_DECODED {
         return Err(format!("{width} x {height} pixels: larger than {} MiB when decoded", MAX_DECODED >> 20));
     }
-    // Without readable EXIF data the picture stays as it is.
+    // Without readable EXIF data the picture is not rotated.
     let orientation = decoder.orientation();
     let mut picture = DynamicImage::from_decoder(decoder).map_err(damaged)?;
     if let Ok(orientation) = orientation {
@@ -87,7 +87,7 @@ fn on_white(picture: &DynamicImage) -> Vec<u8> {
     picture.to_rgba8().as_raw().chunks_exact(4).flat_map(blend).collect()
 }
 
-/// Whether no part claims to be longer than the file. The decoder does not ask: it would make room for it.
+/// Whether no chunk announces more bytes than the file has. The decoder does not check: it would allocate them.
 fn is_whole_webp(bytes: &[u8]) -> bool {
     let mut at = 12;
     while let Some([_, _, _, _, a, b, c, d]) = bytes.get(at..at + 8) {
@@ -98,7 +98,7 @@ fn is_whole_webp(bytes: &[u8]) -> bool {
     true
 }
 
-/// Whether the end-of-image marker is there. The decoder does not ask: it would paint the missing part grey.
+/// Whether the end-of-image marker is present. The decoder does not check: it would fill the missing part with grey.
 fn is_whole_jpeg(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some(&[first, second]) = bytes.get(at..at + 2) {
@@ -108,7 +108,7 @@ fn is_whole_jpeg(bytes: &[u8]) -> bool {
             (0xff, 0x00 | 0x01 | 0xd0..=0xd8) => 2,
             // Image data between markers, and padding before one.
             (0..=0xfe, _) | (0xff, 0xff) => 1,
-            // A segment says how long it is; a thumbnail inside one has an end marker of its own, which does not count.
+            // Segments are skipped by their length: the end marker of a thumbnail inside one does not count.
             _ => match bytes.get(at + 2..at + 4) {
                 Some(&[high, low]) => 2 + usize::from(u16::from_be_bytes([high, low])),
                 _ => return false,

@@ -1,5 +1,4 @@
-//! Data sets of the paper made out of the releases they come from, as folders of links: nothing is copied, and the release
-//! stays as it is.
+//! The paper's data sets ImageNet-100 and CUB-200 as folders of links into their releases: nothing is copied or changed.
 //!
 //! Both have the folders `train` and `test` with a folder per class in each, as [`super::folder`] reads them. Links point to
 //! absolute paths, so the result may be moved, but the release must stay where it is.
@@ -19,14 +18,14 @@ use pcp_core::io::atomic;
 /// The classes of the paper's ImageNet-100, by their WordNet ids.
 const IN100: &str = include_str!("../../assets/imagenet100_classes.txt");
 
-/// What was made.
+/// Counts of a derived data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derived {
     /// Classes.
     pub classes: usize,
-    /// Images to learn from.
+    /// Training images.
     pub train: usize,
-    /// Images to test on.
+    /// Test images.
     pub test: usize,
 }
 
@@ -50,7 +49,7 @@ pub fn in100(imagenet: &Path, out: &Path, stop: &Cancel) -> Result<Derived> {
         for class in IN100.lines() {
             stop.check()?;
             let folder = imagenet.join(from).join(class);
-            // A class folder that is empty is as good as none.
+            // An empty class folder counts as missing.
             match if folder.is_dir() { folder::count(&folder)? } else { 0 } {
                 0 => absent.push(format!("{from}/{class}")),
                 some => images += some,
@@ -86,7 +85,7 @@ pub fn in100(imagenet: &Path, out: &Path, stop: &Cancel) -> Result<Derived> {
 }
 
 /// Makes training and test folders of CUB-200-2011 in `out`, with a link per image, by the official split. The class is the
-/// folder that `images.txt` has an image in; the release's other lists say the same and are not read.
+/// folder that `images.txt` has an image in; the release's other lists repeat this and are not read.
 pub fn cub200(cub: &Path, out: &Path, stop: &Cancel, tick: Tick) -> Result<Derived> {
     atomic::require_empty(out)?;
     let cub = real(cub)?;
@@ -123,9 +122,9 @@ pub fn cub200(cub: &Path, out: &Path, stop: &Cancel, tick: Tick) -> Result<Deriv
         if !target.is_file() {
             return wrong(format!("there is no file {}", target.display()));
         }
-        // Twice could be once in each split: tested on what was learnt.
+        // A file that occurs twice could be in both splits.
         if !seen.insert(name) {
-            return wrong(format!("'{name}' is there twice"));
+            return wrong(format!("'{name}' occurs twice"));
         }
         links.insert(Path::new(folder).join(class).join(file), target);
         *(if folder == "train" { &mut made.train } else { &mut made.test }) += 1;
@@ -139,17 +138,17 @@ pub fn cub200(cub: &Path, out: &Path, stop: &Cancel, tick: Tick) -> Result<Deriv
 /// A list of CUB-200-2011: on every line the id of an image, and something about it.
 struct List {
     path: PathBuf,
-    /// By id, the line's number and what it says.
+    /// By id: the line's number and its text.
     entries: BTreeMap<u64, (usize, String)>,
 }
 
 impl List {
-    const REMEDY: &str = "mend it, or get CUB_200_2011 again";
+    const REMEDY: &str = "correct it, or get CUB_200_2011 again";
 
     fn read(path: PathBuf) -> Result<Self> {
         let bytes = atomic::read_bytes(&path)?;
         let mut list = List { path, entries: BTreeMap::new() };
-        // A name that is not UTF-8 is that of no file afterwards, and is told so with its line.
+        // A name that is not UTF-8 is later reported as a missing file, with its line.
         for (line, text) in String::from_utf8_lossy(&bytes).lines().enumerate() {
             let (line, text) = (line + 1, text.trim());
             if text.is_empty() {
@@ -160,7 +159,7 @@ impl List {
                 return Err(list.wrong(line, format!("'{id}' is not the number of an image")));
             };
             if list.entries.insert(id, (line, value.trim_start().to_string())).is_some() {
-                return Err(list.wrong(line, format!("image {id} is there twice")));
+                return Err(list.wrong(line, format!("image {id} occurs twice")));
             }
         }
         Ok(list)
@@ -171,7 +170,7 @@ impl List {
     }
 }
 
-/// The two parts of `<class>/<file>`; none of anything that could lead elsewhere.
+/// The two parts of `<class>/<file>`; `None` for paths that could lead elsewhere.
 fn class_and_file(name: &str) -> Option<(&str, &str)> {
     let plain = |part: &str| Path::new(part).components().eq([Component::Normal(part.as_ref())]);
     name.split_once('/').filter(|(class, file)| plain(class) && plain(file))
@@ -193,7 +192,7 @@ fn real(release: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Makes the folder `out` with these links, all or nothing.
+/// Makes the folder `out` with these links, atomically.
 fn make(out: &Path, links: &Links, stop: &Cancel, tick: Tick) -> Result<()> {
     atomic::make_folder_atomic(out, |unfinished| {
         for folder in ["train", "test"] {

@@ -1,7 +1,7 @@
-//! Downloads of data sets: fetched to a file beside its place, continued where it was left, verified, and unpacked with care.
+//! Downloads of data sets: resumed where they stopped, verified by checksum, and unpacked safely.
 //!
-//! The archive's checksum is known here, so that neither the server nor the way to it need be trusted: what does not match
-//! is thrown away, and nothing is unpacked before it matches.
+//! The archive's checksum is compiled in, so that neither the server nor the connection need be trusted: an archive that does not
+//! match is deleted, and nothing is unpacked before it matches.
 
 mod unpack;
 
@@ -22,12 +22,12 @@ use pcp_core::error::{Error, Result, listed, nearest};
 use pcp_core::io::atomic::make_folder;
 use pcp_core::io::tensors::hex;
 
-/// An archive of a data set, and what comes out of it.
+/// An archive of a data set, and the files it must contain.
 #[derive(Clone, Debug)]
 pub struct Archive {
-    /// Name of the data set, for people.
+    /// Name of the data set, for messages.
     pub title: &'static str,
-    /// Where it is.
+    /// Its address.
     pub url: String,
     /// The page that offers it.
     pub page: &'static str,
@@ -37,16 +37,16 @@ pub struct Archive {
     pub md5: String,
     /// The folder it unpacks to.
     pub folder: &'static str,
-    /// The files that are needed of it, and their sizes.
+    /// The needed files and their sizes.
     pub needed: Vec<(String, u64)>,
 }
 
-/// How long to wait for a server.
+/// Timeouts and retries.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For a connection, and for the next bytes.
+    /// Timeout for connecting and for the next bytes.
     pub wait: Duration,
-    /// Attempts that bring nothing new before giving up.
+    /// Attempts in a row without new bytes before giving up.
     pub attempts: u32,
 }
 
@@ -56,21 +56,21 @@ impl Default for Patience {
     }
 }
 
-/// What was done.
+/// What a fetch did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything was there.
+    /// Nothing: all files were present.
     AlreadyThere,
-    /// The archive was there, and was unpacked.
+    /// The archive was present and was unpacked.
     Unpacked,
     /// It was downloaded and unpacked.
     Fetched,
 }
 
-/// Told how many bytes are there, and of how many where that is known.
+/// A progress callback: gets the bytes done and, if known, the total.
 pub type Tick<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);
 
-/// The most bytes of an archive that are taken.
+/// Limit on the size of an archive.
 const MOST: u64 = 4 << 30;
 
 impl Archive {
@@ -90,13 +90,13 @@ impl Archive {
         }
     }
 
-    /// Whether everything that is needed lies in `data_dir`.
+    /// Whether all needed files are in `data_dir`.
     pub fn is_there(&self, data_dir: &Path) -> bool {
         let folder = data_dir.join(self.folder);
         self.needed.iter().all(|(name, size)| fs::metadata(folder.join(name)).is_ok_and(|about| about.len() == *size))
     }
 
-    /// What to do without a network.
+    /// A hint for getting the archive by hand.
     fn by_hand(&self, data_dir: &Path) -> String {
         format!(
             "get {} from {} in another way, put it into {}, and run the command again: it then unpacks it",
@@ -106,7 +106,7 @@ impl Archive {
         )
     }
 
-    /// Brings the data set into `data_dir`. What was downloaded of it stays, also when this fails or is stopped.
+    /// Downloads and unpacks the data set into `data_dir`. A partial download is kept when this fails or is stopped.
     pub fn fetch(&self, data_dir: &Path, patience: Patience, stop: &Cancel, tick: Tick) -> Result<Outcome> {
         if self.is_there(data_dir) {
             return Ok(Outcome::AlreadyThere);
@@ -132,12 +132,12 @@ impl Archive {
         Ok(if brought { Outcome::Unpacked } else { Outcome::Fetched })
     }
 
-    /// Downloads the archive to `whole`, by way of a part that a later attempt goes on with.
+    /// Downloads the archive to `whole`, through a partial file that later attempts resume.
     fn download(&self, whole: &Path, patience: Patience, stop: &Cancel, tick: Tick) -> Result<()> {
         let part = part_of(whole);
         let agent = agent(&self.url, patience)?;
         let data_dir = whole.parent().unwrap_or(Path::new("."));
-        // A part may be of something else: then it is worth one attempt from the beginning.
+        // The partial file may be of another archive: then try once from the beginning.
         for continued in [true, false] {
             let begun = size(&part) > 0;
             if !begun || md5_of(&part, stop)? != self.md5 {
@@ -158,7 +158,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Attempts until the part is complete, or several in a row have brought nothing.
+    /// Tries until the download is complete, or several attempts in a row have brought no new bytes.
     fn attempts(
         &self,
         agent: &Agent,
@@ -179,7 +179,7 @@ impl Archive {
             if left == 0 {
                 let so_far = match size(part) {
                     0 => String::new(),
-                    n => format!("; {n} bytes are kept, and the next attempt goes on from there"),
+                    n => format!("; {n} bytes are kept, and the next attempt continues from there"),
                 };
                 return Err(Error::file(
                     format!("cannot fetch {}: {broken}{so_far}", self.url),
@@ -189,7 +189,7 @@ impl Archive {
         }
     }
 
-    /// Asks for what the part lacks, and appends what comes.
+    /// Requests the missing bytes and appends them to the partial file.
     fn attempt(&self, agent: &Agent, part: &Path, stop: &Cancel, tick: Tick) -> Result<Attempt> {
         stop.check()?;
         let have = size(part);
@@ -199,17 +199,17 @@ impl Archive {
         }
         let answer = match request.call() {
             Ok(answer) => answer,
-            // Everything else may pass: a lost connection, a server that does not answer, a name that is not found.
+            // All other errors may be temporary: a lost connection, no answer, an unknown host.
             Err(error) => return Ok(Attempt::Broken(plain(&error))),
         };
         let status = answer.status().as_u16();
         let from = match status {
             200 => 0,
             206 if starts_at(&answer) == Some(have) => have,
-            // What is asked for is not there: the part is of something else.
+            // The server does not have this range: the partial file is of another archive.
             206 | 416 => {
                 cut(part, 0)?;
-                return Ok(Attempt::Broken("the server has not the rest of what was begun".into()));
+                return Ok(Attempt::Broken("the server cannot resume this download".into()));
             }
             408 | 429 | 500.. => return Ok(Attempt::Broken(format!("the server answers {status}"))),
             _ => {
@@ -248,7 +248,7 @@ impl Archive {
         }
     }
 
-    /// Unpacks the archive, which matches its checksum, and sees that nothing is missing.
+    /// Unpacks the archive, which matches its checksum, and checks that all needed files are there.
     fn unpack_into(&self, whole: &Path, data_dir: &Path, stop: &Cancel) -> Result<()> {
         let file = File::open(whole).map_err(|e| Error::io("read", whole, &e))?;
         unpack(file, self.folder, &data_dir.join(self.folder), stop)
@@ -270,7 +270,7 @@ enum Attempt {
     Broken(String),
 }
 
-/// Where the part of `whole` is.
+/// The partial file of `whole`.
 fn part_of(whole: &Path) -> PathBuf {
     let mut name = whole.file_name().unwrap_or_default().to_os_string();
     name.push(".part");
@@ -281,7 +281,7 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |about| about.len())
 }
 
-/// Cuts the file at `path`, where there is one, to `length` bytes.
+/// Truncates the file at `path`, if there is one, to `length` bytes.
 fn cut(path: &Path, length: u64) -> Result<()> {
     if size(path) == length {
         return Ok(());
@@ -290,7 +290,7 @@ fn cut(path: &Path, length: u64) -> Result<()> {
     file.and_then(|file| file.set_len(length)).map_err(|e| Error::io("write", path, &e))
 }
 
-/// The first byte that a partial answer holds.
+/// The first byte of a partial answer.
 fn starts_at(answer: &Response<Body>) -> Option<u64> {
     let range = answer.headers().get("content-range")?.to_str().ok()?;
     range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
@@ -309,10 +309,10 @@ fn md5_of(path: &Path, stop: &Cancel) -> Result<String> {
     }
 }
 
-/// An error in words that do not speak of its type.
+/// An error message for users.
 fn plain(error: &ureq::Error) -> String {
     match error {
-        ureq::Error::HostNotFound => "its address is not found: is there a network?".into(),
+        ureq::Error::HostNotFound => "its host is not found: is there a network connection?".into(),
         ureq::Error::ConnectionFailed => "no connection".into(),
         ureq::Error::Timeout(_) => "the server does not answer in time".into(),
         ureq::Error::Io(e) => format!("no connection: {e}"),
@@ -320,7 +320,7 @@ fn plain(error: &ureq::Error) -> String {
     }
 }
 
-/// Whoever asks for `url`.
+/// The HTTP client for `url`.
 fn agent(url: &str, patience: Patience) -> Result<Agent> {
     let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"].iter().any(|host| url.starts_with(host));
     let wait = Some(patience.wait);
@@ -345,7 +345,7 @@ fn agent(url: &str, patience: Patience) -> Result<Agent> {
     Ok(config.build().new_agent())
 }
 
-/// Cryptography for `https`. It is written for CPUs from about 2013 on, and checked here: it would panic on others.
+/// Cryptography for `https`. It needs CPU features of about 2013, which are checked here: it would panic without them.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn provider() -> Result<Option<std::sync::Arc<rustls::crypto::CryptoProvider>>> {
     #[cfg(target_arch = "x86_64")]
@@ -375,7 +375,7 @@ fn provider() -> Result<Option<std::sync::Arc<rustls::crypto::CryptoProvider>>> 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn provider() -> Result<Option<std::sync::Arc<rustls::crypto::CryptoProvider>>> {
     Err(Error::file(
-        "https is not there for this kind of CPU",
+        "https is not supported on this kind of CPU",
         "get the archive with a browser, put it into the folder of --data-dir, and run the command again",
     ))
 }

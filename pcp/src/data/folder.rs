@@ -1,12 +1,12 @@
-//! Folders of images: what is in them, which part is for training and which for testing, and what the classes are.
+//! Folders of images: their files, training and test splits, and classes.
 //!
-//! Images are found at any depth, by the endings [`EXTENSIONS`] in any case, in the byte order of their paths. Hidden
-//! files and folders are passed over; links are followed, except back into a folder they lie in.
+//! Images are found at any depth, by the extensions [`EXTENSIONS`] in upper or lower case, in the byte order of their paths.
+//! Hidden files and folders are ignored; links are followed, except back into a folder that contains them.
 //!
 //! A folder `train` (or `training`) beside a folder `test` (or `testing`), or else `val` (`valid`, `validation`), makes
-//! the two splits; with both `test` and `val`, `val` is left aside, as is everything outside the two. `train` alone is a
-//! split when it holds every image: a class may be called so, too. The classes are the first folders below a split; they
-//! count only when every image is in one, and there are two or more.
+//! the two splits; with both `test` and `val`, `val` is ignored, as is everything outside the two. `train` alone is a split
+//! only if it contains every image: a class could have that name. The classes are the first folders below a split, if every
+//! image is in one and there are at least two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,27 +22,26 @@ use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, T
 use crate::data::resize::shrunk;
 use pcp_core::error::{Error, Result};
 
-/// How names of images end.
+/// The extensions of images.
 pub const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
 
 const TRAIN: [&str; 2] = ["train", "training"];
 const TEST: [&str; 2] = ["test", "testing"];
 const VALIDATION: [&str; 3] = ["val", "valid", "validation"];
 
-/// All that is in a folder.
+/// The contents of a folder.
 #[derive(Default)]
 pub(super) struct Listing {
     /// Images by their path relative to the folder, as bytes with `/` between the names: names need not be UTF-8.
     pub images: BTreeMap<Vec<u8>, Origin>,
-    /// The folders at the top, also those without images.
+    /// The top-level folders, also those without images.
     pub folders: BTreeSet<Vec<u8>>,
-    /// Files that are not images by name.
+    /// Number of files without an image's extension.
     pub ignored: usize,
 }
 
 impl Listing {
-    /// Adds what is in `dir`, whose path relative to the top is `prefix`; `above` are the real paths of the folders that
-    /// led here.
+    /// Adds the contents of `dir`, whose path relative to the top is `prefix`; `above` are the real paths of the folders above.
     fn walk(&mut self, dir: &Path, prefix: &[u8], above: &mut Vec<PathBuf>) -> Result<()> {
         let cannot = |error| Error::io("list", dir, &error);
         let real = dir.canonicalize().map_err(cannot)?;
@@ -72,7 +71,7 @@ impl Listing {
         Ok(())
     }
 
-    /// What the paths of the training images start with, and those of the test images.
+    /// The path prefixes of the training images and of the test images.
     fn splits(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         let find = |names: &[&str]| {
             let found = self.folders.iter().find(|f| names.iter().any(|n| f.eq_ignore_ascii_case(n.as_bytes())))?;
@@ -89,22 +88,22 @@ impl Listing {
 
 /// An image file in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its path below the folder, for people: bytes that are not UTF-8 are replaced.
+pub struct ImageFile {
+    /// Its path below the folder, for display: bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// Its class, when the folders are classes.
+    /// Its class, if the folders are classes.
     pub label: Option<String>,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
 }
 
 /// Every image below the folder `path`, of all splits, in the byte order of their names; or the one image that `path` is.
-/// Nothing is opened.
-pub fn list(path: &Path) -> Result<Vec<Found>> {
+/// No file is opened.
+pub fn list(path: &Path) -> Result<Vec<ImageFile>> {
     if !path.is_dir() {
         path.metadata().map_err(|e| Error::io("read", path, &e))?;
         let name = path.file_name().map_or_else(|| "image".into(), |name| name.to_string_lossy().into_owned());
-        return Ok(vec![Found { name, label: None, path: path.to_path_buf() }]);
+        return Ok(vec![ImageFile { name, label: None, path: path.to_path_buf() }]);
     }
     let mut listing = Listing::default();
     listing.walk(path, b"", &mut Vec::new())?;
@@ -120,7 +119,9 @@ pub fn list(path: &Path) -> Result<Vec<Found>> {
     let classes: Option<Vec<String>> = listing.images.keys().map(|key| class(key)).collect();
     let classes = classes.filter(|classes| classes.iter().any(|class| *class != classes[0]));
     let found = |(i, (key, origin)): (usize, (Vec<u8>, Origin))| match origin {
-        Origin::Path(path, _) => Some(Found { name: text(&key), label: classes.as_ref().map(|c| c[i].clone()), path }),
+        Origin::Path(path, _) => {
+            Some(ImageFile { name: text(&key), label: classes.as_ref().map(|c| c[i].clone()), path })
+        }
         Origin::Bytes(_) | Origin::Record(..) => None,
     };
     Ok(listing.images.into_iter().enumerate().filter_map(found).collect())
@@ -148,19 +149,19 @@ struct Entry {
     origin: Origin,
 }
 
-/// What is to be read, decided from names alone.
+/// The files to read, chosen by their names alone.
 pub(super) struct ReadPlan {
     name: String,
     /// Training images, then test images.
     entries: Vec<Entry>,
     classes: Option<Vec<String>>,
-    /// Whether the test images have classes, too.
+    /// Whether the test images have classes.
     test_labelled: bool,
     has_test: bool,
     ignored: usize,
 }
 
-/// Looks through the folder at `path`.
+/// Plans reading the folder at `path`.
 pub(super) fn plan(path: &Path, load: &Load) -> Result<ReadPlan> {
     if path.is_file() {
         return Err(Error::usage(
@@ -172,13 +173,13 @@ pub(super) fn plan(path: &Path, load: &Load) -> Result<ReadPlan> {
     listing.walk(path, b"", &mut Vec::new())?;
     let real = path.canonicalize().map_err(|error| Error::io("find", path, &error))?;
     let name = real.file_name().map_or("images".into(), |name| name.to_string_lossy());
-    // The name goes into that of the run folder.
+    // The name becomes part of the run folder's name.
     let name = name.replace(|c: char| !c.is_alphanumeric() && !"-_.".contains(c), "-");
     ReadPlan::new(name, path, listing, load)
 }
 
 impl ReadPlan {
-    /// Sorts out the images of `listing`; `place` is where they are, for messages.
+    /// Chooses the images of `listing` to read; `place` is the folder, for messages.
     pub(super) fn new(name: String, place: &Path, listing: Listing, load: &Load) -> Result<Self> {
         let (train_root, test_root) = listing.splits();
         let (mut train, mut test, mut ignored) = (Vec::new(), Vec::new(), listing.ignored);
@@ -199,7 +200,7 @@ impl ReadPlan {
         if train.is_empty() {
             return Err(no_images(&place.join(text(&train_root)).display().to_string(), ignored));
         }
-        // Test images come after all training images, so that a change among them moves no id in training.
+        // Test images come after all training images, so that changes among them leave the ids of training images unchanged.
         for (id, entry) in train.iter_mut().chain(&mut test).enumerate() {
             entry.id = id as u64;
         }
@@ -217,7 +218,7 @@ impl ReadPlan {
         Ok(ReadPlan { name, entries, classes, test_labelled, has_test, ignored })
     }
 
-    /// Reads every image, on all cores, and gives what `keep` makes of it.
+    /// Decodes every image, on all cores, and returns the results of `keep`.
     fn decode<T: Send>(
         &self,
         load: &Load,
@@ -265,27 +266,27 @@ impl ReadPlan {
         Dataset { name: self.name, train, test, bad, ignored: self.ignored, stamps }
     }
 
-    /// Notes what every file looks like, before it is read.
+    /// Records size and modification time of every file, before it is read.
     fn stamp(&mut self) -> Vec<FileStamp> {
-        let look = |entry: &mut Entry| {
+        let stamp = |entry: &mut Entry| {
             let Origin::Path(path, noted) = &mut entry.origin else { return None };
             let stamp = Stamp::of(path).ok();
             *noted = stamp;
             Some(FileStamp { name: entry.name.clone(), stamp: stamp? })
         };
-        let stamps: Vec<Option<FileStamp>> = self.entries.par_iter_mut().map(look).collect();
+        let stamps: Vec<Option<FileStamp>> = self.entries.par_iter_mut().map(stamp).collect();
         stamps.into_iter().flatten().collect()
     }
 
-    /// Reads the images, and only counts them.
+    /// Reads the images and counts them.
     pub(super) fn check(self, load: &Load, tick: Tick) -> Check {
         let whole = Load { stored_side: None, ..load.clone() };
-        let look = |_: &Entry, image: Image| {
+        let size = |_: &Entry, image: Image| {
             let size = Size { width: image.width, height: image.height };
             let (width, height) = load.stored_side.map_or((size.width, size.height), |side| shrunk(&image, side));
             (size, width * height * 3)
         };
-        let seen = self.decode(&whole, look, tick);
+        let seen = self.decode(&whole, size, tick);
         let mut check = Check::new(self.name.clone(), self.classes.as_deref(), self.has_test);
         check.ignored = self.ignored;
         for (entry, seen) in self.entries.iter().zip(seen) {
@@ -313,7 +314,7 @@ fn spread(entries: Vec<Entry>, limit: usize) -> Vec<Entry> {
     turns.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// A name for people; bytes that are not UTF-8 are replaced.
+/// A name for display; bytes that are not UTF-8 are replaced.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

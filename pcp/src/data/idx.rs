@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
-use super::origin::{FileStamp, Layout, Origin, Records, Stamp};
+use super::origin::{FileStamp, Origin, RecordLayout, Records, Stamp};
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
 
@@ -25,10 +25,10 @@ use pcp_core::error::{Error, Result, listed};
 const PADDED: usize = 32;
 /// The largest side of an image.
 const LARGEST: usize = 4096;
-/// The most bytes that are unpacked from one file: a small one can claim to be a gigantic one.
+/// Limit on the unpacked size of one file: a small compressed file can unpack to any size.
 const MOST: u64 = 4 << 30;
 
-/// What a file holds.
+/// The header of an idx file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idx {
     /// Images, or classes, then height and width.
@@ -37,7 +37,7 @@ pub struct Idx {
     pub header: usize,
 }
 
-/// The header of an idx file of bytes whose length is `length`, checked against it; or what is wrong with it.
+/// Parses the header of an idx file of bytes and checks it against the file's `length`; the error completes "the file ...".
 pub fn header(bytes: &[u8], length: u64) -> std::result::Result<Idx, String> {
     let Some(&[0, 0, kind, dimensions]) = bytes.get(..4) else { return Err("is no idx file".into()) };
     if kind != 8 {
@@ -47,7 +47,7 @@ pub fn header(bytes: &[u8], length: u64) -> std::result::Result<Idx, String> {
         return Err(format!("has {dimensions} dimensions"));
     }
     let header = 4 + 4 * usize::from(dimensions);
-    let Some(sizes) = bytes.get(4..header) else { return Err("is truncated: its header is not whole".into()) };
+    let Some(sizes) = bytes.get(4..header) else { return Err("is truncated within its header".into()) };
     let shape: Vec<usize> = sizes.as_chunks::<4>().0.iter().map(|size| u32::from_be_bytes(*size) as usize).collect();
     let values = shape.iter().try_fold(1u64, |all, size| all.checked_mul(*size as u64));
     match values.and_then(|n| n.checked_add(header as u64)) {
@@ -56,11 +56,11 @@ pub fn header(bytes: &[u8], length: u64) -> std::result::Result<Idx, String> {
             let part = if length < expected { "truncated" } else { "too long" };
             Err(format!("is {part}: {length} bytes instead of {expected}"))
         }
-        None => Err("promises more values than there can be".into()),
+        None => Err("has a header with too many values".into()),
     }
 }
 
-/// Unpacks `bytes` when they are compressed by gzip; at most `most` bytes come out.
+/// Unpacks `bytes` if they are gzip; an error beyond `most` bytes.
 pub fn unpacked(bytes: Vec<u8>, most: u64) -> std::result::Result<Vec<u8>, String> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
@@ -73,7 +73,7 @@ pub fn unpacked(bytes: Vec<u8>, most: u64) -> std::result::Result<Vec<u8>, Strin
     if out.len() as u64 > most { Err(format!("is larger than {} MiB when unpacked", most >> 20)) } else { Ok(out) }
 }
 
-/// The name of an idx file of images, in small letters and without the endings of compression.
+/// The lower-case name of an idx file of images without `.gz`; `None` for other files.
 fn image_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.to_lowercase();
     let name = name.strip_suffix(".gz").map(String::from).unwrap_or(name);
@@ -95,12 +95,12 @@ fn listing(dir: &Path) -> Option<Vec<PathBuf>> {
     Some(paths)
 }
 
-/// The file of test images, by its name.
+/// Whether the file name is that of test images.
 fn is_test(name: &str) -> bool {
     name.contains("t10k") || name.contains("test")
 }
 
-/// The file of images to learn from, and that of images to test on.
+/// The file of training images, and that of test images.
 fn find(path: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
     let dir = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -108,13 +108,13 @@ fn find(path: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
     for path in listing(dir).unwrap_or_default() {
         let Some(name) = image_name(&path) else { continue };
         let split = if is_test(&name) { &mut test } else { &mut train };
-        // A file beside its compressed twin is there twice.
+        // A file and its compressed copy are one.
         if split.last().is_none_or(|(last, _)| *last != name) {
             split.push((name, path));
         }
     }
     if path.is_file() {
-        // One file of several in a folder: its test images are those whose name differs in nothing else.
+        // One file of several in a folder: its test images are in the file whose name differs only in train/test.
         let own = image_name(path).unwrap_or_default();
         let twin = |name: &str| [name.replace("t10k", "train"), name.replace("test", "train")].contains(&own);
         let test = test.into_iter().find(|(name, path_)| twin(name) && path_ != path);
@@ -124,7 +124,7 @@ fn find(path: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
         let names = listed(files.iter().map(|(name, _)| name));
         Error::data(
             format!("{} holds several sets: {names}", path.display()),
-            "give the file of images to learn from instead of the folder",
+            "give the file of training images instead of the folder",
         )
     };
     match (train.len(), test.len()) {
@@ -143,7 +143,7 @@ fn labels_beside(images: &Path) -> Option<PathBuf> {
     listing(images.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?.into_iter().find(same)
 }
 
-/// A file that was read whole.
+/// An idx file in memory.
 struct Whole {
     idx: Idx,
     bytes: Vec<u8>,
@@ -196,7 +196,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
             return Err(wrong(file, &format!("holds images of {width} x {height} pixels, not 1 to {LARGEST} a side")));
         }
         let labels = if load.labels { read_labels(file, count, &mut stamps)? } else { None };
-        let layout = Layout::Grey { width, height, padded: PADDED };
+        let layout = RecordLayout::Grey { width, height, padded: PADDED };
         let header = whole.idx.header;
         let stem = whole.stamp.name.trim_end_matches(".gz").to_string();
         let own = |r: usize| {
@@ -206,7 +206,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         };
         let seen: Vec<_> = (0..count.min(limit)).into_par_iter().map(own).collect();
         next_id += count as u64;
-        // Records of a packed file cannot be read again from the disk; whether they must be is known when all files are read.
+        // Records of a compressed file cannot be read singly from the disk, so its bytes are kept until the memory budget is known.
         let held = whole.packed.then_some(whole.bytes);
         let stamp = Some(whole.stamp.stamp);
         let origin = Arc::new(Records { path: file.into(), stamp, held, header, labels: 0, layout });
@@ -227,7 +227,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
     tick(2, 2);
     let values: BTreeSet<u8> = train_labels.iter().chain(test.iter().flat_map(|t| &t.1)).flatten().copied().collect();
     let values: Vec<u8> = values.into_iter().collect();
-    // Classes that training images lack are nothing to measure by.
+    // Classes without training images cannot be evaluated.
     let known = train_labels.is_some() && values.len() > 1;
     let labels = |of: Option<Vec<u8>>| {
         let place = |label: &u8| values.partition_point(|value| value < label) as u32;

@@ -1,4 +1,4 @@
-//! Images with their names: held in memory, or read again from where they are whenever they are asked for.
+//! Images with their names: in memory, or read again from their files whenever they are needed.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use super::origin::Origin;
 use super::{Image, update_text};
 use pcp_core::error::{Error, Result};
 
-/// One image to learn from, and the number it keeps for good.
+/// One training image and its stable id.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
-    /// Position in the full listing of the data set, training images first, unreadable files included: it never shifts.
+    /// Index in the full listing of the data set, training images first, unreadable files included: it never changes.
     pub id: u64,
     /// The picture.
     pub image: Cow<'a, Image>,
@@ -27,18 +27,18 @@ pub struct Images {
     pub(super) names: Vec<String>,
 }
 
-/// Where the pixels are.
+/// How the pixels are stored.
 #[derive(Clone, Debug)]
 pub(super) enum Store {
     /// In memory.
-    Held(Vec<Image>),
-    /// In their files; digests and sums were noted when they were first read.
-    Left { origins: Vec<Origin>, side: Option<usize>, digests: Vec<[u8; 32]>, sums: PixelSums },
+    InMemory(Vec<Image>),
+    /// In their files; digests and sums were computed when they were first read.
+    OnDisk { origins: Vec<Origin>, side: Option<usize>, digests: Vec<[u8; 32]>, sums: PixelSums },
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Store::Held(Vec::new())
+        Store::InMemory(Vec::new())
     }
 }
 
@@ -72,7 +72,7 @@ impl PixelSums {
     }
 }
 
-/// A readable image of the listing: its id, name and origin, and what was kept of it.
+/// A readable image of the listing: its id, name, origin, and its pixels or sums.
 pub(super) struct ReadRow {
     pub id: u64,
     pub name: String,
@@ -80,16 +80,16 @@ pub(super) struct ReadRow {
     pub seen: ReadImage,
 }
 
-/// What is kept of an image that was decoded: its pixels where the memory budget allows it, else its digest and sums.
+/// A decoded image: its pixels if the memory budget allows it, else its digest and sums.
 pub(super) struct ReadImage {
-    /// The image, where it fitted into the memory budget.
+    /// The image, if it fitted into the memory budget.
     image: Option<Image>,
-    /// Digest and sums; not computed where the budget has no limit.
+    /// Digest and sums; not computed if the budget has no limit.
     noted: Option<([u8; 32], PixelSums)>,
 }
 
 impl ReadImage {
-    /// Keeps the image where it fits into `budget`; notes its digest and sums otherwise.
+    /// Keeps the image if it fits into `budget`; otherwise only its digest and sums.
     pub fn new(id: u64, name: &str, image: Image, budget: &MemoryBudget) -> Self {
         let noted = (!budget.unlimited()).then(|| (digest(id, name, &image), PixelSums::of(&image)));
         let image = budget.take(image.pixels.len()).then_some(image);
@@ -98,7 +98,7 @@ impl ReadImage {
 }
 
 impl Images {
-    /// The images of `rows`, whose ids must grow; those read again are shrunk to a short side of `side`.
+    /// The images of `rows`, whose ids must be ascending; images that are read again are shrunk to a short side of `side`.
     pub(super) fn of(rows: Vec<ReadRow>, budget: &MemoryBudget, side: Option<usize>) -> Self {
         let mut out = Images::default();
         let (mut images, mut origins, mut digests, mut sums) =
@@ -115,15 +115,16 @@ impl Images {
                 sums = sums.and(own);
             }
         }
-        out.store = if budget.holds_all() { Store::Held(images) } else { Store::Left { origins, side, digests, sums } };
+        out.store =
+            if budget.holds_all() { Store::InMemory(images) } else { Store::OnDisk { origins, side, digests, sums } };
         out
     }
 
-    /// Adds an image to those held in memory; ids must grow.
+    /// Adds an image in memory; ids must be ascending.
     pub fn push(&mut self, id: u64, name: String, image: Image) {
         debug_assert!(self.ids.last().is_none_or(|last| *last < id), "ids must grow");
         debug_assert_eq!(image.pixels.len(), image.width * image.height * 3);
-        let Store::Held(images) = &mut self.store else { unreachable!("only images in memory are added to") };
+        let Store::InMemory(images) = &mut self.store else { unreachable!("only images in memory are added to") };
         images.push(image);
         self.ids.push(id);
         self.names.push(name);
@@ -139,14 +140,14 @@ impl Images {
         self.ids.is_empty()
     }
 
-    /// The image of row `r` with its id, read again where it is not in memory.
+    /// The image of row `r` with its id; reads it again if it is not in memory.
     pub fn sample(&self, r: usize) -> Result<Sample<'_>> {
         let image = match &self.store {
-            Store::Held(images) => Cow::Borrowed(&images[r]),
-            Store::Left { origins, side, .. } => Cow::Owned(origins[r].read(*side).map_err(|reason| {
+            Store::InMemory(images) => Cow::Borrowed(&images[r]),
+            Store::OnDisk { origins, side, .. } => Cow::Owned(origins[r].read(*side).map_err(|reason| {
                 Error::data(
                     format!("{} could be read when the run began, and now it {reason}", self.names[r]),
-                    "bring the file back as it was, then go on with --resume; or start another run",
+                    "restore the file, then continue with --resume; or start another run",
                 )
             })?),
         };
@@ -163,40 +164,40 @@ impl Images {
         &self.names
     }
 
-    /// Bytes of pixels held in memory.
+    /// Bytes of pixels in memory.
     pub fn bytes(&self) -> usize {
         match &self.store {
-            Store::Held(images) => images.iter().map(|i| i.pixels.len()).sum(),
-            Store::Left { .. } => 0,
+            Store::InMemory(images) => images.iter().map(|i| i.pixels.len()).sum(),
+            Store::OnDisk { .. } => 0,
         }
     }
 
-    /// Bytes that all pixels take when decoded, held or not.
+    /// Bytes of all decoded pixels, in memory or not.
     pub fn decoded_bytes(&self) -> u64 {
         self.sums().pixels * 3
     }
 
     /// Whether the pixels are in memory.
     pub fn held(&self) -> bool {
-        matches!(self.store, Store::Held(_))
+        matches!(self.store, Store::InMemory(_))
     }
 
     /// The sums over all pixels.
     pub(super) fn sums(&self) -> PixelSums {
         match &self.store {
-            Store::Held(images) => images.par_iter().map(PixelSums::of).reduce(PixelSums::default, PixelSums::and),
-            Store::Left { sums, .. } => *sums,
+            Store::InMemory(images) => images.par_iter().map(PixelSums::of).reduce(PixelSums::default, PixelSums::and),
+            Store::OnDisk { sums, .. } => *sums,
         }
     }
 
     /// A hash of every row: name, id, dimensions and pixels.
     pub(super) fn digests(&self) -> Vec<[u8; 32]> {
         match &self.store {
-            Store::Held(images) => {
+            Store::InMemory(images) => {
                 let one = |r: usize| digest(self.ids[r], &self.names[r], &images[r]);
                 (0..self.len()).into_par_iter().map(one).collect()
             }
-            Store::Left { digests, .. } => digests.clone(),
+            Store::OnDisk { digests, .. } => digests.clone(),
         }
     }
 }

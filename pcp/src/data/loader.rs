@@ -1,4 +1,4 @@
-//! Batches of views of a data set's images, made in parallel and ahead.
+//! Batches of views of a data set's images, made in parallel and in advance.
 
 use crate::data::augment::Augmenter;
 use crate::data::{Batch, Dataset, Images, Prefetch};
@@ -21,27 +21,27 @@ pub enum Part {
 pub enum View {
     /// The plain view: resized and cut from the centre.
     Clean,
-    /// A random view, drawn from the key, the image's id and this number.
+    /// A random view, determined by the key, the image's id and this number.
     Random(Key, u32),
 }
 
-/// An image in an epoch: which one, and how many times it was there before.
+/// An image in an epoch, and how often it occurred before in the same epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// The image's row.
     pub row: usize,
-    /// Copies of an image get views of their own.
+    /// The occurrence, from 0; every one gets other views.
     pub copy: u32,
 }
 
 impl Draw {
-    /// Each of `rows`, for the first time.
+    /// One draw of each of `rows`.
     pub fn first(rows: &[usize]) -> Vec<Draw> {
         rows.iter().map(|row| Draw { row: *row, copy: 0 }).collect()
     }
 }
 
-/// Views of one copy of an image at the most; the next copy's come after them.
+/// The most views of one occurrence of an image; the numbers of the next occurrence's views follow.
 const VIEWS: u32 = 16;
 
 /// Makes views of the images of a data set.
@@ -73,7 +73,7 @@ impl Loader {
         self.augmenter.size
     }
 
-    /// The same with views of another side.
+    /// The loader with views of another side.
     pub fn with_side(&self, size: usize) -> Self {
         let augmenter = Augmenter { size, ..(*self.augmenter).clone() };
         Loader { dataset: self.dataset.clone(), augmenter: Arc::new(augmenter) }
@@ -108,8 +108,8 @@ impl Loader {
         Ok(Batch { rows: draws.len() * views.len(), pixels })
     }
 
-    /// The `views` of all `batches`, in order, made ahead by a thread of their own. An image that cannot be read again ends
-    /// the stream with an error.
+    /// The `views` of all `batches`, in order, made in advance by a thread. An image that cannot be read again ends the stream with
+    /// an error.
     pub fn stream(&self, part: Part, batches: Vec<Vec<Draw>>, views: Vec<View>) -> Prefetch<(Vec<Draw>, Batch)> {
         let loader = self.clone();
         Prefetch::new(batches, move |draws| loader.batch(part, &draws, &views).map(|batch| (draws, batch)))

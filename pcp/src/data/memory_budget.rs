@@ -1,14 +1,14 @@
-//! How much memory decoded images may take, and how much is free.
+//! The memory budget of decoded images, and the available memory.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::config::Cache;
 
-/// Assumed free memory where the system does not report it.
+/// Assumed available memory where the system does not report it.
 const UNKNOWN: u64 = 4 << 30;
 
-/// Bytes that decoded images may take. Images are held all or none: once one does not fit, none is held.
+/// Limit on the bytes of decoded images. Either all images are kept in memory or none: once one does not fit, none is kept.
 pub(super) struct MemoryBudget {
     /// The limit in bytes; `None` for no limit.
     most: Option<u64>,
@@ -17,7 +17,7 @@ pub(super) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// The budget that `cache` asks for: no limit, nothing, or half of the memory that is free.
+    /// The budget of the setting `cache`: no limit, zero, or half of the available memory.
     pub fn new(cache: Cache) -> Self {
         Self::of(match cache {
             Cache::Memory => None,
@@ -36,12 +36,12 @@ impl MemoryBudget {
         self.most.is_none()
     }
 
-    /// Whether everything so far fitted.
+    /// Whether all images so far fitted.
     pub fn holds_all(&self) -> bool {
         !self.full.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes` of the budget; false where they do not fit.
+    /// Reserves `bytes`; false if they do not fit.
     pub fn take(&self, bytes: usize) -> bool {
         let Some(most) = self.most else { return true };
         let fits = self.holds_all() && self.taken.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 <= most;
@@ -52,14 +52,14 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes that this process could still take: the least of what the machine, its control group and its own limit leave.
+/// Bytes that this process can still allocate: the minimum of what the machine, its control group and its own limit leave.
 pub fn free_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let groups = read("/proc/self/cgroup");
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
     let group = group.map(|name| Path::new("/sys/fs/cgroup").join(name));
     let in_group = |file: &str| group.as_ref().and_then(|g| number(&read(g.join(file).to_str()?)));
-    // Files that the system holds for later reading give way.
+    // The system's file cache can be freed.
     let files = |stat: &str| ["inactive_file", "active_file"].iter().filter_map(|key| of_key(stat, key)).sum::<u64>();
     let held = group.as_ref().map_or(0, |group| files(&read(&group.join("memory.stat").to_string_lossy())));
     let group_left = in_group("memory.max")

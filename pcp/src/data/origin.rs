@@ -1,4 +1,4 @@
-//! Where an image comes from, so that it can be read again, and what a file looked like when it was first read.
+//! The origin of an image, from which it can be read again, and the state of its file when it was first read.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -9,17 +9,17 @@ use std::time::UNIX_EPOCH;
 use super::Image;
 use super::decode::{self, Reason};
 
-/// A file's size and time of change: when neither differs, it is taken for the same.
+/// A file's size and modification time: a file with the same stamp counts as unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Nanoseconds since 1970; 0 where the file system keeps no times.
     pub modified: i64,
 }
 
 impl Stamp {
-    /// That of the file at `path`.
+    /// The stamp of the file at `path`.
     pub fn of(path: &Path) -> std::io::Result<Stamp> {
         let about = std::fs::metadata(path)?;
         let since = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -32,14 +32,14 @@ impl Stamp {
 pub struct FileStamp {
     /// Its name, relative to the data set.
     pub name: String,
-    /// What it looked like.
+    /// Its stamp.
     pub stamp: Stamp,
 }
 
-/// Where an image is.
+/// The origin of an image.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// A file, and what it looked like when it was first read.
+    /// A file, and its stamp when it was first read.
     Path(PathBuf, Option<Stamp>),
     /// An encoded image in memory.
     Bytes(Arc<[u8]>),
@@ -67,33 +67,33 @@ impl Origin {
     }
 }
 
-/// How the pixels of a record lie.
+/// The pixel layout of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum RecordLayout {
     /// A red, a green and a blue plane.
     Planes { side: usize },
-    /// One grey plane; sides below `padded` get a black border to it.
+    /// One grey plane; sides shorter than `padded` are padded with black.
     Grey { width: usize, height: usize, padded: usize },
 }
 
-impl Layout {
+impl RecordLayout {
     /// Bytes of a record's pixels.
     pub fn bytes(self) -> usize {
         match self {
-            Layout::Planes { side } => 3 * side * side,
-            Layout::Grey { width, height, .. } => width * height,
+            RecordLayout::Planes { side } => 3 * side * side,
+            RecordLayout::Grey { width, height, .. } => width * height,
         }
     }
 
     /// The image of a record's pixels.
     pub fn image(self, pixels: &[u8]) -> Image {
         match self {
-            Layout::Planes { side } => {
+            RecordLayout::Planes { side } => {
                 let n = side * side;
                 let pixels = (0..n).flat_map(|p| [pixels[p], pixels[n + p], pixels[2 * n + p]]).collect();
                 Image { width: side, height: side, pixels }
             }
-            Layout::Grey { width, height, padded } => {
+            RecordLayout::Grey { width, height, padded } => {
                 let (w, h) = (width.max(padded), height.max(padded));
                 let (left, top) = ((w - width) / 2, (h - height) / 2);
                 let mut out = vec![0; w * h * 3];
@@ -113,12 +113,12 @@ impl Layout {
 pub(super) struct Records {
     pub path: PathBuf,
     pub stamp: Option<Stamp>,
-    /// Its bytes, where they cannot be read from the file one by one: it is compressed.
+    /// Its unpacked bytes, if the file is compressed.
     pub held: Option<Vec<u8>>,
     /// Bytes before the first record, and bytes of a record before its pixels.
     pub header: usize,
     pub labels: usize,
-    pub layout: Layout,
+    pub layout: RecordLayout,
 }
 
 impl Records {

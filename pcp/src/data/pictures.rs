@@ -1,6 +1,6 @@
-//! Any images to embed: files, opened when it is their turn, or a data set in memory.
+//! Images to embed: files, each opened when it is needed, or a loaded data set.
 
-use super::folder::Found;
+use super::folder::ImageFile;
 use super::{BadFile, Batch, CleanView, Dataset, Prefetch, Split, decode};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ pub(super) const BATCH: usize = 128;
 /// Images to embed.
 #[derive(Clone)]
 pub enum Pictures {
-    /// Files, which are opened when it is their turn.
-    Files(Arc<Vec<Found>>),
-    /// A data set in memory: training images, then test images.
+    /// Files, each opened when it is needed.
+    Files(Arc<Vec<ImageFile>>),
+    /// A loaded data set: training images, then test images.
     Loaded(Arc<Dataset>),
 }
 
 /// An image of a list: a row of `files.csv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow {
-    /// Its place among all images, those that cannot be read included; it never changes.
+    /// Its index among all images, unreadable ones included; it never changes.
     pub id: u64,
     /// Its file.
     pub file: String,
@@ -53,8 +53,7 @@ impl Pictures {
         self.len() == 0
     }
 
-    /// Batches of clean views, in order, made ahead by a thread of their own. Pictures that cannot be read are left out and
-    /// named.
+    /// Batches of clean views, in order, made in advance by a thread. Unreadable pictures are left out and listed.
     pub fn stream(&self, view: CleanView) -> Prefetch<PictureBatch> {
         let pictures = self.clone();
         Prefetch::new((0..self.len()).step_by(BATCH), move |first| Ok(pictures.batch(first, &view)))
@@ -102,7 +101,7 @@ impl Pictures {
             Pictures::Loaded(data) => {
                 let (split, row) = split(data, at);
                 let image = split.images.sample(row).map_err(|e| e.message)?.image;
-                // `shrink` keeps images that are small enough: these need not be copied.
+                // Images that `shrink` would not change need not be copied.
                 if view.stored > 0 && image.width.min(image.height) > view.stored {
                     view.write(image.into_owned(), out);
                 } else {

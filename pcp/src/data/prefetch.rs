@@ -1,20 +1,20 @@
-//! Items made in order by a thread of its own, a few ahead of the one who takes them.
+//! Items made in order by a separate thread, a few in advance.
 
 use pcp_core::error::{Error, Result};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// Items that are ready ahead of the taker.
+/// Number of items made in advance.
 const AHEAD: usize = 2;
 
-/// An iterator over items that a thread of its own makes ahead. It ends after the first error; dropping it ends the thread.
+/// An iterator over items that a separate thread makes in advance. It ends after the first error; dropping it ends the thread.
 pub struct Prefetch<T> {
-    /// Items, then one `None`: a channel that closes before it was left by a thread that panicked.
+    /// Items, then one `None`: if the channel closes before that, the thread panicked.
     receiver: Receiver<Option<Result<T>>>,
     ended: bool,
 }
 
 impl<T: Send + 'static> Prefetch<T> {
-    /// What `make` makes of each of `items`.
+    /// The results of `make` for `items`.
     pub fn new<I>(items: I, mut make: impl FnMut(I::Item) -> Result<T> + Send + 'static) -> Prefetch<T>
     where
         I: IntoIterator,

@@ -30,7 +30,7 @@ impl Region {
 
 /// The weights of one axis: output `x` takes `count` pixels from `first` on, with weights from `start` on.
 #[derive(Default)]
-struct Taps {
+struct AxisWeights {
     spans: Vec<Span>,
     weights: Vec<f32>,
 }
@@ -42,7 +42,7 @@ struct Span {
     count: usize,
 }
 
-impl Taps {
+impl AxisWeights {
     /// Triangle weights from `n` pixels to `m`.
     fn fill(&mut self, n: usize, m: usize) {
         self.spans.clear();
@@ -52,7 +52,7 @@ impl Taps {
         for x in 0..m {
             let centre = (x as f64 + 0.5) * step;
             let weight = |i: usize| (1.0 - (i as f64 + 0.5 - centre).abs() / support).max(0.0);
-            // Pixels of weight zero at either end would only cost time.
+            // Pixels of weight zero at either end are left out.
             let mut first = (centre - support + 0.5).max(0.0) as usize;
             let mut end = ((centre + support + 0.5) as usize).min(n);
             while first + 1 < end && weight(first) == 0.0 {
@@ -67,17 +67,17 @@ impl Taps {
         }
     }
 
-    /// For every output, its place, first input and weights.
+    /// For every output, its first input and weights.
     fn iter(&self) -> impl Iterator<Item = (usize, &[f32])> {
         self.spans.iter().map(|s| (s.first, &self.weights[s.start..s.start + s.count]))
     }
 }
 
-/// Resamples regions of images; holds the working memory, so that a call allocates nothing once it has grown.
+/// Resamples regions of images; keeps its buffers, so that later calls allocate nothing.
 #[derive(Default)]
 pub struct Resampler {
-    vertical: Taps,
-    horizontal: Taps,
+    vertical: AxisWeights,
+    horizontal: AxisWeights,
     /// After the first pass: `[out_h][w * 3]`.
     rows: Vec<f32>,
     /// The same, as columns of one channel each: `[w][3][out_h]`.
@@ -121,7 +121,7 @@ impl Resampler {
                 for (tap, &w) in weights.iter().enumerate().skip(1) {
                     add(column, source(tap), w);
                 }
-                // Weights that sum to one but for rounding may end a hair above it.
+                // Rounding can make the sum of the weights slightly greater than one.
                 for value in column {
                     *value = if *value < 1.0 { *value } else { 1.0 };
                 }

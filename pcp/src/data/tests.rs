@@ -179,7 +179,7 @@ fn nothing_to_learn_from_is_an_error() {
 }
 
 #[test]
-fn what_is_no_folder_is_refused() {
+fn files_and_missing_folders_are_refused() {
     let dir = folder(&["1.png"]);
     let file = dir.path().join("1.png");
     let error = read(&Load::new(Source::Folder(file))).unwrap_err();
@@ -214,7 +214,7 @@ fn a_limit_is_spread_over_the_classes_before_reading() {
     assert_eq!(ids(5), [0, 1, 3, 4, 5]);
     assert_eq!(ids(6), ids(600));
     fs::write(dir.path().join("a/1.png"), "").unwrap();
-    assert_eq!(ids(4), [1, 3, 4], "an unreadable file lets no other in");
+    assert_eq!(ids(4), [1, 3, 4], "an unreadable file is not replaced");
     let classes = read(&Load { limit: Some(3), ..of(&dir) }).unwrap().train.labels.unwrap().classes;
     assert_eq!(classes.len(), 3);
     for limit in [0, 1] {
@@ -240,7 +240,7 @@ fn photographs_are_stored_small() {
 }
 
 #[test]
-fn check_reports_without_complaining() {
+fn check_reports_unreadable_files_without_an_error() {
     let dir = folder(&["train/a/1.png", "train/b/2.png", "test/b/3.png"]);
     put_sized(dir.path(), "train/a/wide.png", 30, 10);
     fs::write(dir.path().join("train/b/bad.jpg"), "text").unwrap();
@@ -320,8 +320,8 @@ fn names_of_data_sets_suit_run_folders() {
 /// The images in memory.
 fn held(images: &mut Images) -> &mut Vec<Image> {
     match &mut images.store {
-        images::Store::Held(images) => images,
-        images::Store::Left { .. } => panic!("they are not in memory"),
+        images::Store::InMemory(images) => images,
+        images::Store::OnDisk { .. } => panic!("they are not in memory"),
     }
 }
 
@@ -394,7 +394,7 @@ fn the_fingerprint_sees_every_change() {
     assert_eq!(prints.len(), 10);
 }
 
-/// The same data by every way of holding it.
+/// The same data in memory and on disk.
 #[test]
 fn no_bit_depends_on_where_the_images_are() {
     let dir = folder(&["train/a/1.png", "train/b/1.png", "test/a/1.png"]);
@@ -421,7 +421,7 @@ fn no_bit_depends_on_where_the_images_are() {
 }
 
 #[test]
-fn a_file_that_changes_under_a_run_is_named() {
+fn a_file_that_changes_during_a_run_is_named() {
     let dir = folder(&["1.png", "2.png", "3.png"]);
     let left = read(&Load { cache: Cache::None, ..of(&dir) }).unwrap();
     fs::remove_file(dir.path().join("2.png")).unwrap();
@@ -435,7 +435,7 @@ fn a_file_that_changes_under_a_run_is_named() {
 }
 
 #[test]
-fn strict_refuses_what_would_be_passed_over() {
+fn strict_refuses_unreadable_files() {
     let dir = folder(&["1.png", "2.png"]);
     let strict = Load { strict: true, ..of(&dir) };
     assert!(read(&strict).is_ok());

@@ -1,10 +1,10 @@
-//! Images as a network takes them: batches of pixels, the clean view.
+//! Input of a network: batches of pixels, and the clean view.
 
 use super::Image;
 use super::augment::Augmenter;
 use super::resize::shrink;
 
-/// Images as a network takes them: `rows` squares in height, width, channel order, normalised.
+/// Input of a network: `rows` square images in height, width, channel order, normalised.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// How many images.
@@ -13,7 +13,7 @@ pub struct Batch {
     pub pixels: Vec<f32>,
 }
 
-/// The view without randomness: the image shrunk to its stored side, resized, cut from the centre and normalised.
+/// The clean view: the image is shrunk to its stored side, resized, cropped at the centre and normalised.
 #[derive(Clone, Debug)]
 pub struct CleanView {
     /// Side, margin and normalisation.

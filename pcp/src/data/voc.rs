@@ -5,7 +5,7 @@ use pcp_core::io::atomic::read_bytes;
 use roxmltree::{Document, Node};
 use std::path::Path;
 
-/// What is said of one image.
+/// The annotation of one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Annotation {
     /// Its objects.
@@ -17,9 +17,9 @@ pub struct Annotation {
 pub struct Object {
     /// Its class.
     pub class: String,
-    /// Left, top, right, bottom in pixels, from 0, right and bottom outside. (VOC counts from 1 and has them inside.)
+    /// Left, top, right, bottom in pixels, from 0, right and bottom exclusive. (VOC counts from 1, inclusive.)
     pub bounds: [f32; 4],
-    /// Whether it is hard to see, so that it does not count when detectors are tested.
+    /// Whether it is marked as difficult, so that the evaluation of detectors ignores it.
     pub difficult: bool,
     /// The line of the file that it begins at.
     pub line: u32,
@@ -31,7 +31,7 @@ impl Annotation {
         let text = String::from_utf8_lossy(&read_bytes(path)?).into_owned();
         Self::parse(&text).map_err(|(line, what)| {
             let message = format!("{}, line {line}: {what}", path.display());
-            Error::data(message, "mend the file as VOC's are, or leave its image out")
+            Error::data(message, "correct the file, or leave its image out")
         })
     }
 
@@ -40,7 +40,7 @@ impl Annotation {
         let document = Document::parse(text).map_err(|e| (e.pos().row, e.to_string()))?;
         let root = document.root_element();
         if !root.has_tag_name("annotation") {
-            return Err((1, format!("<{}> stands where <annotation> should", root.tag_name().name())));
+            return Err((1, format!("<{}> is the root element, not <annotation>", root.tag_name().name())));
         }
         let line = |node: Node| document.text_pos_at(node.range().start).row;
         let object = |node: Node| {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_their_line() {
         let refused = |from: &str, to: &str| Annotation::parse(&ONE.replace(from, to)).unwrap_err();
         assert_eq!(refused("<xmax>20</xmax>", "<xmax>wide</xmax>"), (4, "<xmax> is wide, not a number".into()));
         assert_eq!(refused("<xmax>20</xmax>", ""), (4, "<bndbox> has no <xmax>".into()));

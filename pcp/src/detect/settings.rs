@@ -69,7 +69,7 @@ pub struct Settings {
     /// Channel standard deviations.
     pub std: [f64; 3],
     /// The network.
-    pub network: config::Network,
+    pub network: config::NetworkSettings,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -176,7 +176,10 @@ pub fn backbone(word: &str, width: Option<usize>) -> Result<Model> {
             return Err(Error::usage("--width is 0", "give --width a number above 0"));
         }
         let usual = config::Config::default().network;
-        return Model::untrained(untrained_card(config::Network { width: width.unwrap_or(usual.width), ..usual }), 0);
+        return Model::untrained(
+            untrained_card(config::NetworkSettings { width: width.unwrap_or(usual.width), ..usual }),
+            0,
+        );
     }
     if width.is_some() {
         return Err(Error::usage("--width is for an untrained network", format!("leave it out: {word} has its own")));

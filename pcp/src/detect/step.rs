@@ -272,7 +272,7 @@ mod tests {
     /// The whole step, sampling and all, lowers its loss along its gradient; an image without objects takes part.
     #[test]
     fn a_step_goes_downhill_and_is_the_same_every_time() {
-        let network = config::Network { width: 4, ..config::Config::default().network };
+        let network = config::NetworkSettings { width: 4, ..config::Config::default().network };
         let detector = Detector::new(&network, 32, 2, PER_CELL).unwrap();
         let mut weights = detector.init(0);
         let mut optimizer = crate::model::Optimizer::new(&weights);

@@ -121,7 +121,7 @@ pub fn write_png(path: &Path, picture: &RgbImage) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Network as Settings};
+    use crate::config::{Config, NetworkSettings as Settings};
 
     /// A ResNet whose answer is known: every weight is zero but those that hand channel 0 on, so that the last map is the
     /// brightness of every eighth pixel.

@@ -96,7 +96,7 @@ pub fn assign(options: &AssignOptions, observer: &Arc<dyn Observer>) -> Result<A
     for bad in &found.bad {
         observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
     }
-    let places = observer.cancel().run(move || centres.places(&rows, tau))?;
+    let places = observer.cancel().run(move || centres.assign(&rows, tau))?;
     let assigned = found.rows.into_iter().zip(&places).map(|(row, place)| AssignedImage {
         file: row.file,
         cluster: place.cluster,

@@ -4,7 +4,7 @@ use super::images::read;
 use super::part::on_pool;
 use crate::data::Dataset;
 use crate::observe::Observer;
-use crate::report::{Limits, View, look, page, steps};
+use crate::report::{PageLimits, PageSection, page, run_section, steps};
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::atomic::write_bytes;
@@ -27,7 +27,7 @@ pub struct ReportOptions {
 impl ReportOptions {
     /// A page about `runs`.
     pub fn new(runs: Vec<PathBuf>) -> Self {
-        ReportOptions { runs, out: None, max_images: Limits::IMAGES }
+        ReportOptions { runs, out: None, max_images: PageLimits::IMAGES }
     }
 }
 
@@ -49,7 +49,7 @@ pub fn report(options: &ReportOptions, observer: &Arc<dyn Observer>) -> Result<R
         (None, [run]) => run.file("report.html"),
         (None, _) => "report.html".into(),
     };
-    let limits = Limits::shared(options.max_images, runs.len());
+    let limits = PageLimits::shared(options.max_images, runs.len());
     let mut views = Vec::new();
     // One after the other: the images of one run at a time are in memory.
     for run in &runs {
@@ -67,21 +67,28 @@ pub fn report(options: &ReportOptions, observer: &Arc<dyn Observer>) -> Result<R
 
 /// Writes the page of a run that has just ended into its folder; `images` are those it learned from.
 pub fn report_at_end(run: &RunFolder, images: Arc<Dataset>, observer: &Arc<dyn Observer>) -> Result<ReportResult> {
-    let view = view(run, Ok(images), Limits::shared(Limits::IMAGES, 1), observer)?;
+    let view = view(run, Ok(images), PageLimits::shared(PageLimits::IMAGES, 1), observer)?;
     write(&run.file("report.html"), &[view])
 }
 
-fn view(run: &RunFolder, images: Result<Arc<Dataset>>, limits: Limits, observer: &Arc<dyn Observer>) -> Result<View> {
+fn view(
+    run: &RunFolder,
+    images: Result<Arc<Dataset>>,
+    limits: PageLimits,
+    observer: &Arc<dyn Observer>,
+) -> Result<PageSection> {
     if let Err(e) = &images
         && e.kind == Kind::Stopped
     {
         return Err(e.clone());
     }
     let run = run.clone();
-    on_pool("map", steps(), observer, move |part| look(&run, images, limits, &mut |done| part.at(done, steps())))
+    on_pool("map", steps(), observer, move |part| {
+        run_section(&run, images, limits, &mut |done| part.step(done, steps()))
+    })
 }
 
-fn write(out: &Path, views: &[View]) -> Result<ReportResult> {
+fn write(out: &Path, views: &[PageSection]) -> Result<ReportResult> {
     if out.is_dir() {
         return Err(Error::usage(format!("{} is a folder", out.display()), "give `out` the name of a file"));
     }

@@ -3,7 +3,7 @@
 use super::part::on_pool;
 use super::pictures::Gallery;
 use crate::observe::Observer;
-use crate::report::{Collection, Limits, look_at, page, steps};
+use crate::report::{Collection, PageLimits, collection_section, page, steps};
 use pcp_core::error::Result;
 use pcp_core::io::atomic::write_bytes;
 use std::path::Path;
@@ -16,10 +16,10 @@ pub(crate) fn write_sheet(
     gallery: Gallery,
     observer: &Arc<dyn Observer>,
 ) -> Result<()> {
-    let limits = Limits::shared(Limits::IMAGES, 1);
+    let limits = PageLimits::shared(PageLimits::IMAGES, 1);
     let view = on_pool("page", steps(), observer, move |part| {
-        let mut told = |done| part.at(done, steps());
-        Ok(look_at(&collection, &|rows| gallery.pictures(rows), limits, &mut told))
+        let mut on_step = |done| part.step(done, steps());
+        collection_section(&collection, &|rows| gallery.pictures(rows), limits, &mut on_step)
     })?;
     write_bytes(&out.join("sheet.html"), page(&[view])?.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! AND, anchor neighbourhood discovery (Huang et al. 2019): images whose place in the bank is clear learn with their
+//! AND, anchor neighbourhood discovery (Huang et al. 2019): the images with the least ambiguous neighbourhoods learn with their
 //! nearest neighbours, more of them in every round.
 
 use super::{At, FoundTargets, Memory, Method, Past, Plan};
@@ -14,7 +14,7 @@ use rayon::prelude::*;
 /// whole round.
 pub struct And;
 
-/// Rows whose similarities to the whole bank are held at once.
+/// Rows whose similarities to the whole bank are in memory at once.
 const BLOCK: usize = 16;
 
 impl Method for And {
@@ -72,7 +72,7 @@ fn neighbourhoods(bank: &Matrix, anchors: usize, k: usize, tau: f32) -> Positive
     Positives::from_own(sets)
 }
 
-/// `H_i = -sum_j p_ij log p_ij` with `p_i = softmax(M m_i / tau)`, itself among the rows.
+/// `H_i = -sum_j p_ij log p_ij` with `p_i = softmax(M m_i / tau)` over all rows, including i.
 fn entropies(bank: &Matrix, tau: f32) -> Vec<f64> {
     let m = bank.view();
     let entropy = |row: &[f32]| {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_and_neighbours_match_their_slow_twin() {
+    fn anchors_and_neighbours_match_the_definition() {
         let bank = bank();
         for (anchors, k) in [(10, 1), (20, 5), (40, 10)] {
             let found = neighbourhoods(&bank, anchors, k, 0.1);

@@ -1,5 +1,5 @@
-//! The memory bank, one unit vector per sample that follows its embedding slowly (m_i), and MoCo's queue of the last keys. Losses compare
-//! embeddings with them.
+//! The memory bank (for each sample a moving average m_i of its embedding, as a unit vector) and MoCo's queue of recent keys.
+//! Losses compare embeddings with them.
 
 use pcp_core::matrix::{Matrix, normalise};
 use pcp_core::rng::{Key, Purpose};
@@ -37,12 +37,12 @@ impl Bank {
     }
 }
 
-/// The last keys of a slow encoder (MoCo), as a ring.
+/// The most recent keys of the key encoder (MoCo), as a ring buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
     /// The keys.
     pub rows: Matrix,
-    /// The place of the oldest, which the next key takes.
+    /// Index of the oldest key, which the next one replaces.
     pub next: usize,
 }
 
@@ -58,7 +58,7 @@ impl Queue {
         Queue { rows: Matrix { rows: len, dim, values }.normalised(), next: 0 }
     }
 
-    /// Takes in `keys`, each in the place of the oldest.
+    /// Adds `keys`, each replacing the oldest.
     pub fn push(&mut self, keys: &Matrix) {
         let dim = self.rows.dim;
         for key in keys.values.chunks(dim) {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_rows_fill_the_cube() {
+    fn first_rows_are_uniform() {
         let bank = Bank::new(&(0..200).collect::<Vec<_>>(), 128, 0.5, 3);
         let a = (3.0f32 / 128.0).sqrt();
         assert!(bank.rows.values.iter().all(|x| x.abs() <= a));
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(bank.rows.row(7), Bank::new(&[7], 128, 0.5, 3).rows.row(0));
     }
 
-    /// Recipe: method.md 1.4: row 0 = [1, 0, 0], v0 = norm [1, .1, .1].
+    /// Computed by hand: row 0 = [1, 0, 0], v0 = norm [1, .1, .1].
     #[test]
     fn update_check_value() {
         let mut bank = Bank { rows: Matrix::new(3, vec![1.0, 0.0, 0.0]), momentum: 0.5 };

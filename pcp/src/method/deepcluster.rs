@@ -1,5 +1,5 @@
 //! DeepCluster as published (Caron et al. 2018): k-means on the features makes classes, a classifier over the features learns
-//! them for an epoch, and then both begin anew.
+//! them for an epoch; every epoch starts with new classes and a new classifier.
 
 use super::pcp::cluster;
 use super::{At, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Past, Plan, StepResult, Task, classify};
@@ -13,8 +13,8 @@ use pcp_core::purify::{History, Rules, purify};
 use pcp_core::rng::{Key, Purpose};
 use std::sync::Arc;
 
-/// Features are the embeddings before any ReLU or scaling; the classifier sees them after a ReLU. Long ones are whitened,
-/// all are scaled to unit length, then clustered. The sampler draws from all clusters alike.
+/// Features are the embeddings before ReLU and scaling; the classifier takes them after a ReLU. For clustering, long features are
+/// whitened, and all are scaled to unit length. The sampler draws equally from all clusters.
 pub struct DeepCluster;
 
 impl Method for DeepCluster {
@@ -22,7 +22,7 @@ impl Method for DeepCluster {
         format!("{} clusters as classes", plan.schedule.floor)
     }
 
-    /// A classifier; every epoch begins with a new one.
+    /// A classifier; every epoch starts with a new one.
     fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
         let (classes, dim) = (plan.schedule.floor, network.dim(FeatureKind::RawEmbedding));
         Memory::Classifier(Arc::new(Classifier::new(classes, dim, plan.config.train.seed, (0, 0))))
@@ -48,8 +48,7 @@ impl Method for DeepCluster {
         let (k, dim) = (plan.schedule.floor, features.dim);
         let reduced = whitened(features, plan.config.deepcluster.components, &mut || on_iteration(0))?;
         let labels = cluster(plan, &reduced, k, None, at, 0, on_iteration)?.assignment;
-        let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
-        let purified = purify(&reduced, &labels, k, &whole, &History::default());
+        let purified = purify(&reduced, &labels, k, &Rules::WHOLE, &History::default());
         let classifier = Classifier::new(k, dim, plan.config.train.seed, at);
         Ok(FoundTargets {
             clusters: k,
@@ -70,7 +69,10 @@ impl Method for DeepCluster {
         let d = &plan.config.deepcluster;
         let sgd = Sgd { lr: d.head_lr as f32, momentum: 0.0, decay: d.head_decay as f32 };
         let Some(clusters) = &targets.labels else {
-            return Err(Error::training("DeepCluster has no clusters to learn from", "use the checkpoint before"));
+            return Err(Error::training(
+                "DeepCluster has no clusters to learn from",
+                "resume from the checkpoint before",
+            ));
         };
         let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| clusters[*row]).collect::<Vec<_>>());
         Ok(network.step(weights, batch, 1, dropout, FeatureKind::RawEmbedding, |x| {
@@ -83,7 +85,7 @@ impl Method for DeepCluster {
     }
 }
 
-/// Features of more than `components` numbers, reduced to so many and whitened; all scaled to unit length.
+/// Features scaled to unit length; those of more than `components` numbers are first reduced to that many and whitened.
 fn whitened(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> Result<()>) -> Result<Matrix> {
     Ok(match features.dim > components {
         true => Pca::fit(features, components, on_step)?.apply(features, true).normalised(),
@@ -92,7 +94,7 @@ fn whitened(features: &Matrix, components: usize, on_step: &mut dyn FnMut() -> R
 }
 
 /// DeepCluster's sampler: int(N / non-empty clusters) + 1 samples of every cluster that has any, with replacement where it is
-/// smaller, shuffled and cut to N.
+/// smaller, shuffled and truncated to N.
 pub fn sample(labels: &[u32], ids: &[u64], draw: Key, order: Key) -> Vec<Draw> {
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); labels.iter().max().map_or(0, |m| *m as usize + 1)];
     for (row, label) in labels.iter().enumerate() {
@@ -111,7 +113,7 @@ pub fn sample(labels: &[u32], ids: &[u64], draw: Key, order: Key) -> Vec<Draw> {
             draws.extend(draw.shuffled(&of).into_iter().take(each).map(|i| members[i]));
         }
     }
-    // Shuffled by place, not by sample: the same one may be there twice.
+    // Shuffled by index, not by sample: a sample may occur twice.
     let places: Vec<u64> = (0..draws.len() as u64).collect();
     let mut copies = vec![0u32; labels.len()];
     let shuffled = order.shuffled(&places).into_iter().take(labels.len());

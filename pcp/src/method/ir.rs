@@ -2,7 +2,7 @@
 
 use super::{Method, Plan};
 
-/// Its positives are the image itself; its loss is Eq. 4, on one view. All of it is what every bank-based system begins with.
+/// The only positive is the image itself; the loss is Eq. 4, on one view. These are the defaults of [`Method`].
 pub struct Ir;
 
 impl Method for Ir {

@@ -5,7 +5,7 @@ use crate::method::objective::spreading_loss;
 use crate::model::{FeatureKind, Network, Step, Weights};
 use pcp_core::error::Result;
 
-/// Its positive is the other view; its loss compares within the batch, so there is no bank.
+/// The positive is the other view; the loss compares embeddings within the batch, so there is no bank.
 pub struct Is;
 
 impl Method for Is {

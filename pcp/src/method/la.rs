@@ -1,5 +1,5 @@
-//! LA, local aggregation (Zhuang et al. 2019): close neighbours, found by several clusterings of the bank, against the
-//! background of the nearest rows.
+//! LA, local aggregation (Zhuang et al. 2019): an image learns with its close neighbours, found by several clusterings of the
+//! bank, against a background of the nearest rows.
 
 use super::pcp::cluster;
 use super::{
@@ -11,12 +11,12 @@ use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Rules, purify};
 
-/// A few epochs of instance recognition, then [`local_loss`]: C_i is who shares i's cluster in any of ten clusterings, B_i
+/// A few epochs of instance recognition, then [`local_loss`]: C_i are the samples that share i's cluster in any of ten clusterings, B_i
 /// the 4096 rows of the bank nearest to its embedding.
 pub struct La;
 
 impl La {
-    /// Whether this epoch still trains by instance recognition.
+    /// Whether this epoch trains by instance recognition.
     fn is_instances(plan: &Plan, (round, epoch): At) -> bool {
         round == 0 && !plan.schedule.reached(plan.config.la.instances_until, epoch)
     }
@@ -52,9 +52,8 @@ impl Method for La {
         let k = plan.schedule.floor;
         let found = |run: u32| Ok(cluster(plan, features, k, None, at, run, on_iteration)?.assignment);
         let clusterings: Vec<Vec<u32>> = (0..plan.config.la.clusterings).map(found).collect::<Result<_>>()?;
-        // For the record: the first clustering, whole.
-        let whole = Rules { gamma: None, whole_up_to: 0, votes: None, stop_at_first_single: false };
-        let purified = purify(features, &clusterings[0], k, &whole, &History::default());
+        // The first clustering stands for all in the run folder.
+        let purified = purify(features, &clusterings[0], k, &Rules::WHOLE, &History::default());
         let labels = Some(clusterings[0].clone());
         Ok(FoundTargets { clusters: k, labels, purified: Some(purified), clusterings, ..FoundTargets::default() })
     }

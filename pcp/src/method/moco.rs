@@ -1,5 +1,5 @@
-//! MoCo, momentum contrast (He et al. 2020; version 2: Chen et al. 2020): a view must find the other view of its image among
-//! the last keys of a slow copy of the network.
+//! MoCo, momentum contrast (He et al. 2020; version 2: Chen et al. 2020): a view must match the other view of its image
+//! among recent keys of a key encoder, which is a moving average of the network.
 
 use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Plan, StepResult, Task, other_memory};
 use crate::data::Batch;
@@ -12,8 +12,8 @@ use pcp_core::rng::Purpose;
 use std::sync::Arc;
 
 /// Query encoder: the network. Key encoder: its moving average. Batch-norm statistics are those of groups of the batch, as
-/// on several devices, and the keys are dealt to other groups than their queries, so that statistics betray nothing.
-/// Batches are whole, as in the release.
+/// on several devices, and keys are in other groups than their queries, so that the statistics do not reveal the match.
+/// The last partial batch is skipped, as in the authors' released code.
 pub struct Moco;
 
 impl Method for Moco {
@@ -73,7 +73,7 @@ fn queue_len(plan: &Plan) -> usize {
     if most < batch { most } else { most / batch * batch }
 }
 
-/// The groups of a batch of `n`: one where it cannot be cut evenly into groups of at least two.
+/// Number of groups of a batch of `n`: 1 if it cannot be divided evenly into groups of at least two.
 fn groups(plan: &Plan, n: usize) -> usize {
     let groups = plan.config.moco.groups;
     if n.is_multiple_of(groups) && n >= 2 * groups { groups } else { 1 }

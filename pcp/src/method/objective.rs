@@ -9,7 +9,7 @@ use pcp_core::matrix::{Matrix, MatrixRef, dot};
 use pcp_core::purify::Positives;
 use rayon::prelude::*;
 
-/// P above this counts as this in log(1 - P).
+/// Upper bound of P in log(1 - P).
 const CLAMP: f64 = 1.0 - 1e-6;
 
 /// The bank loss of a batch.
@@ -30,7 +30,7 @@ pub fn bank_loss(
     tau: f32,
     form: LossForm,
 ) -> BankLoss {
-    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that keeps no B x N values.
+    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
     let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau);
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
     let rows: Vec<(f64, Vec<f32>)> = (0..v.rows)
@@ -75,7 +75,7 @@ pub fn key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32) -> BankLoss
         .map(|r| {
             let positive = f64::from(dot(q.row(r), keys.row(r))) / f64::from(tau);
             let all = log_sum_exp(&[positive, softmax.log_sum_exp[r]]);
-            // P of the own key, and of the queue together.
+            // P of the positive key, and of the queue as a whole.
             let (own, others) = ((positive - all).exp(), (softmax.log_sum_exp[r] - all).exp());
             let expectation = &softmax.expectation[r * q.dim..(r + 1) * q.dim];
             let by = |(e, k): (&f32, &f32)| (others * f64::from(*e) - (1.0 - own) * f64::from(*k)) * scale;
@@ -85,12 +85,12 @@ pub fn key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32) -> BankLoss
     BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
 }
 
-/// Rows whose similarities to the whole bank are held at once.
+/// Rows whose similarities to the whole bank are in memory at once.
 const LOCAL_ROWS: usize = 8;
 
 /// LA's loss: `-log sum_{j in C & B} e^{m_j.v/tau} / sum_{j in B} e^{m_j.v/tau}`. B is the `background` bank rows nearest to v,
-/// the sample's own always among them, so that the sum above is never empty. C holds who shares the sample's cluster in
-/// any of the `clusterings`.
+/// always with the sample's own row, so that the numerator is never empty. C are the samples that share the sample's
+/// cluster in any of the `clusterings`.
 pub fn local_loss(
     v: &Matrix,
     samples: &[usize],
@@ -132,7 +132,7 @@ fn local_row(
         near.select_nth_unstable_by(background - 1, nearer);
         near.truncate(background);
     }
-    near.sort_unstable(); // sums in one order, whatever the selection did
+    near.sort_unstable(); // a fixed order of summation
     let logit = |j: &u32| f64::from(similarity[*j as usize]) / f64::from(tau);
     let close = |j: &u32| *j as usize == own || clusterings.iter().any(|c| c[*j as usize] == c[own]);
     let logits: Vec<f64> = near.iter().map(logit).collect();
@@ -184,7 +184,7 @@ fn spreading_row(row: &mut [f32], i: usize, partner: usize, tau: f32) -> f64 {
     let total: f64 = p.iter().sum();
     let log_total = total.ln();
     let mut terms = (f64::from(row[partner]) - max) / tau - log_total;
-    // r_j = P_ij / (1 - P_ij) for those that are pushed away; a clamped P has no gradient.
+    // r_j = P_ij / (1 - P_ij) of the negatives; a clamped P has no gradient.
     let mut pushes = 0.0;
     let push = |q: f64| if q < CLAMP { q / (1.0 - q) } else { 0.0 };
     for j in (0..row.len()).filter(others).filter(|j| *j != partner) {

@@ -1,4 +1,4 @@
-//! Progressive Cluster Purification (Algorithm 1): cluster, purify, then learn from the positive sets that are left.
+//! Progressive Cluster Purification (Algorithm 1): cluster, purify, then learn from the remaining positive sets.
 
 use super::{
     At, BatchLoss, Change, EpochTargets, FeatureRequest, FoundTargets, Memory, Method, Past, Plan, StepResult, Task,
@@ -12,8 +12,8 @@ use pcp_core::kmeans::{Clusters, KMeans, best_of, kmeans_with};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Positives, Purified, Rules, Status, Votes, purify};
 
-/// PCP and, by its settings, its ablations (PC, PC + CP_r) and the paper's DC. Its positives are what purification leaves of
-/// the clusters; its loss is Eq. 6, mixed with IS in the warm-up.
+/// PCP and, by its settings, its ablations (PC, PC + CP_r) and the paper's DC. The positives are the purified clusters; the
+/// loss is Eq. 6, mixed with IS in the warm-up.
 pub struct Pcp;
 
 impl Method for Pcp {
@@ -53,7 +53,7 @@ impl Method for Pcp {
             };
             return Ok(FoundTargets { clusters, purified: Some(purified), ..FoundTargets::default() });
         }
-        // Centroids of another K are no start.
+        // Centroids of another K cannot be used.
         let start = past.centroids.filter(|c| c.rows == clusters);
         let Clusters { assignment: labels, centroids, .. } =
             best_cluster(plan, features, clusters, start, at, on_iteration)?;
@@ -84,7 +84,7 @@ impl Method for Pcp {
     }
 }
 
-/// k-means, as the settings have it; runs differ by their number alone.
+/// k-means with the run's settings; runs with different numbers have different random starts.
 pub(super) fn cluster(
     plan: &Plan,
     features: &Matrix,
@@ -95,7 +95,7 @@ pub(super) fn cluster(
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Clusters> {
     let c = &plan.config.clusters;
-    // Runs differ by the seed's high bits, which nobody sets by hand.
+    // Runs differ in the seed's high bits, which users do not set.
     let seed = plan.config.train.seed ^ (u64::from(run) << 48);
     let settings = KMeans {
         iterations: c.iterations,
@@ -109,7 +109,7 @@ pub(super) fn cluster(
     kmeans_with(features, &settings, on_iteration)
 }
 
-/// k-means, several times where the settings ask for it; the least objective counts. Only the first run is given `start`.
+/// The best of `clusters.runs` runs of k-means, by the objective. Only the first uses `start`.
 fn best_cluster(
     plan: &Plan,
     features: &Matrix,
@@ -124,7 +124,7 @@ fn best_cluster(
     })
 }
 
-/// How this epoch purifies.
+/// The rules of purification in this epoch.
 fn rules(plan: &Plan, history: &History, (round, epoch): At) -> Rules {
     let (p, schedule) = (&plan.config.purify, &plan.schedule);
     let votes = Votes { alpha: p.alpha, lower: p.lower, upper: schedule.upper };
@@ -136,8 +136,8 @@ fn rules(plan: &Plan, history: &History, (round, epoch): At) -> Rules {
     }
 }
 
-/// Clusters and purifies the finished network's clean features: K = N_c, and the votes of the last epochs. Whatever the
-/// system: its clusters are what users take away.
+/// Clusters and purifies the trained network's features of clean views: K = N_c, with the votes of the last epochs. For every
+/// system: these are the clusters that the run folder stores.
 pub fn final_clusters(
     plan: &Plan,
     features: &Matrix,
@@ -203,7 +203,7 @@ mod tests {
         assert!((a - b).abs() < 2e-6, "{a} is not {b}");
     }
 
-    /// Recipe: method.md 1.4 and 2.2: the two check cases put together by the warm-up's formula.
+    /// The check cases of both losses, combined by the warm-up's formula.
     #[test]
     fn the_warmup_mixes_the_two_losses() {
         let unit = |rows: &[[f32; 3]]| Matrix::new(3, rows.concat()).normalised();

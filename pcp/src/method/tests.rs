@@ -1,4 +1,4 @@
-//! What all systems have in common, and what sets each apart.
+//! Tests of all systems together, and of each one's own behaviour.
 
 use super::*;
 use crate::config::{Config, preset};
@@ -10,13 +10,13 @@ fn plan(system: &str, limit: usize, changes: &[&str]) -> Plan {
     let load = Load { limit: Some(limit), ..Load::new(Source::Bundled) };
     let dataset = Arc::new(data::load(&load, &|_, _| ()).unwrap());
     let mut layers = vec![preset("bundled").unwrap(), preset(system).unwrap()];
-    layers.extend(changes.iter().map(|c| crate::config::Layer::assignment(c).unwrap()));
+    layers.extend(changes.iter().map(|c| crate::config::SettingsLayer::assignment(c).unwrap()));
     let config = Config::from_layers(&layers).unwrap();
     Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap()
 }
 
 fn network(plan: &Plan) -> Network {
-    Network::new(&crate::config::Network { width: 4, ..plan.config.network.clone() }, 16).unwrap()
+    Network::new(&crate::config::NetworkSettings { width: 4, ..plan.config.network.clone() }, 16).unwrap()
 }
 
 fn alone(n: usize) -> EpochTargets {
@@ -84,9 +84,9 @@ fn queue(memory: &Memory) -> &Queue {
     queue
 }
 
-/// A MoCo step by hand: the key encoder drifts first, encodes view 2, and its keys enter the queue.
+/// A MoCo step by hand: the key encoder is updated first, encodes view 2, and its keys enter the queue.
 #[test]
-fn a_moco_step_drifts_encodes_and_enqueues() {
+fn a_moco_step_updates_encodes_and_enqueues() {
     let plan = plan("moco", 20, &["train.batch=8", "moco.momentum=0.75", "moco.groups=1"]);
     let (net, moco) = (network(&plan), of(System::Moco));
     let (weights, keys) = (net.init(1), net.init(2));
@@ -111,7 +111,7 @@ fn a_moco_step_drifts_encodes_and_enqueues() {
     for (a, b) in net.named(&next).iter().zip(&net.named(&slow)) {
         assert!(a.values.iter().zip(&b.values).all(|(x, y)| (x - y).abs() < 1e-4 * y.abs().max(1.0)), "{}", a.name);
     }
-    // Batch norm over the whole batch does not care who sits where, up to rounding.
+    // Batch norm over the whole batch does not depend on the order of rows, up to rounding.
     assert_eq!(queue.next, 8);
     for i in 0..8 {
         assert!(queue.rows.row(i).iter().zip(expected.row(i)).all(|(x, y)| (x - y).abs() < 1e-3), "key {i}");
@@ -188,7 +188,7 @@ fn la_begins_as_instance_recognition_and_then_unites_clusterings() {
     assert_eq!(found.labels.as_ref(), Some(&found.clusterings[0]));
 }
 
-/// A memory of another kind is refused, not passed over with a gradient of zero.
+/// A memory of another kind is an error, not a gradient of zero.
 #[test]
 fn a_step_without_its_memory_is_an_error() {
     let rows: Vec<usize> = (0..4).collect();

@@ -1,4 +1,4 @@
-//! AlexNet in the paper's 224-px form and in a small one for CPUs.
+//! AlexNet: the paper's for 224-px images, and a small variant for CPUs.
 
 use super::Network;
 use super::graph::{Graph, Op};
@@ -8,8 +8,8 @@ use crate::config::Arch;
 use burn::tensor::Tensor;
 use kernels::Conv;
 
-/// What sets the two forms apart.
-pub struct Form {
+/// The sizes of a variant.
+pub struct Variant {
     /// Channels, kernel, stride and padding of the five convolutions.
     convs: [[usize; 4]; 5],
     /// Size of the max-pools of stride 2 after convolutions 1, 2 and 5.
@@ -18,14 +18,14 @@ pub struct Form {
     hidden: usize,
     /// Dropout and biases (the paper's) or batch norm in the hidden layers.
     dropout: bool,
-    /// The image it is made for.
+    /// The side of images that it is meant for.
     pub usual_size: usize,
-    /// The least image that leaves something to the last pool.
+    /// The smallest side of images that it can take.
     pub least_size: usize,
 }
 
-/// For images of about 32 px.
-pub const SMALL: Form = Form {
+/// The variant for images of about 32 px.
+pub const SMALL: Variant = Variant {
     convs: [[64, 3, 1, 1], [192, 3, 1, 1], [384, 3, 1, 1], [256, 3, 1, 1], [256, 3, 1, 1]],
     pool: 2,
     hidden: 1024,
@@ -34,8 +34,8 @@ pub const SMALL: Form = Form {
     least_size: 8,
 };
 
-/// The paper's.
-pub const LARGE: Form = Form {
+/// The paper's variant.
+pub const LARGE: Variant = Variant {
     convs: [[96, 11, 4, 2], [256, 5, 1, 2], [384, 3, 1, 1], [384, 3, 1, 1], [256, 3, 1, 1]],
     pool: 3,
     hidden: 4096,
@@ -58,7 +58,7 @@ enum Hidden {
     Norm([ConvBn; 2]),
 }
 
-/// How the layer after the body begins.
+/// Initial values of the layer after the body.
 pub fn head_init(arch: Arch) -> Init {
     if arch == Arch::Alexnet224 { Init::Normal(0.01) } else { Init::Uniform }
 }
@@ -69,17 +69,17 @@ fn pooled(i: usize) -> bool {
 }
 
 impl AlexNet {
-    /// Channels scale with `width`, 64 being the form's own; `None` when images of `size` px are too small.
-    pub fn new(build: &mut Builder, form: &Form, width: usize, size: usize) -> Option<(AlexNet, usize)> {
+    /// Channels scale with `width`, which is 64 for the variant's own; `None` if images of `size` px are too small.
+    pub fn new(build: &mut Builder, variant: &Variant, width: usize, size: usize) -> Option<(AlexNet, usize)> {
         let scaled = |channels: usize| (channels * width).div_ceil(64);
         let (mut side, mut from) = (size, 3);
         let mut convs = Vec::new();
-        // Places in torchvision's sequence: convolution, norm, ReLU and perhaps a pool.
+        // Indices in torchvision's sequence: convolution, norm, ReLU and perhaps a pool.
         let mut place = 0;
-        for (i, &[to, kernel, stride, padding]) in form.convs.iter().enumerate() {
+        for (i, &[to, kernel, stride, padding]) in variant.convs.iter().enumerate() {
             let to = scaled(to);
             let (name, norm) = (format!("features.{place}"), format!("features.{}", place + 1));
-            let init = match form.dropout {
+            let init = match variant.dropout {
                 true => Init::Normal((2.0 / (kernel * kernel * to) as f32).sqrt()),
                 false => Init::Uniform,
             };
@@ -89,19 +89,19 @@ impl AlexNet {
                 shape: [to, from, kernel, kernel],
                 conv: Conv { stride, padding, relu: true },
                 init,
-                bias: form.dropout,
+                bias: variant.dropout,
                 flat: false,
             }));
             side = (side + 2 * padding).checked_sub(kernel)? / stride + 1;
             place += 3;
             if pooled(i) {
-                side = side.checked_sub(form.pool)? / 2 + 1;
+                side = side.checked_sub(variant.pool)? / 2 + 1;
                 place += 1;
             }
             from = to;
         }
-        let (flat, hidden) = (from * side * side, scaled(form.hidden));
-        let hidden_layers = if form.dropout {
+        let (flat, hidden) = (from * side * side, scaled(variant.hidden));
+        let hidden_layers = if variant.dropout {
             Hidden::Dropout([
                 build.linear("classifier.1", flat, hidden, Init::Normal(0.01)),
                 build.linear("classifier.4", hidden, hidden, Init::Normal(0.01)),
@@ -120,10 +120,10 @@ impl AlexNet {
             };
             Hidden::Norm([layer("classifier.0", "classifier.1", flat), layer("classifier.3", "classifier.4", hidden)])
         };
-        Some((AlexNet { convs, pool: form.pool, hidden: hidden_layers }, hidden))
+        Some((AlexNet { convs, pool: variant.pool, hidden: hidden_layers }, hidden))
     }
 
-    /// Numbers that the convolutions of one image of `side` px give.
+    /// Number of outputs of all convolutions for one image of `side` px.
     pub fn map_floats(&self, mut side: usize) -> usize {
         let mut floats = 0;
         for (i, conv) in self.convs.iter().enumerate() {
@@ -136,17 +136,17 @@ impl AlexNet {
         floats
     }
 
-    /// `[b, h, w, 3]` to `[b, hidden]`; `seen` is shown the map after each of the five convolutions.
-    pub fn forward(&self, pass: &Pass, mut x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
+    /// `[b, h, w, 3]` to `[b, hidden]`; `on_map` is called with the map after each of the five convolutions.
+    pub fn forward(&self, pass: &Pass, mut x: Tensor<4>, on_map: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
         for (i, conv) in self.convs.iter().enumerate() {
             x = conv_bn(pass, conv, x, None);
-            seen(i, &x);
+            on_map(i, &x);
             if pooled(i) {
                 x = kernels::max_pool(x, self.pool, 2, 0);
             }
         }
         let [b, h, w, c] = x.dims();
-        // Torchvision flattens channels first.
+        // torchvision flattens channels first.
         let x = x.permute([0, 3, 1, 2]).reshape([b, c * h * w]);
         match &self.hidden {
             Hidden::Dropout([first, second]) => {
@@ -162,7 +162,7 @@ impl AlexNet {
         }
     }
 
-    /// The same as operations of `network`; returns the value of the output.
+    /// Adds its operations to `graph`; returns the value of the output.
     pub fn graph(&self, network: &Network, graph: &mut Graph) -> usize {
         let mut x = 0;
         for (i, conv) in self.convs.iter().enumerate() {

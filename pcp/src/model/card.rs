@@ -1,15 +1,15 @@
-//! The description inside a model file: enough to build the network and to feed it.
+//! The description inside a model file: the network and the preprocessing of its images.
 
-use crate::config::{self, DataSettings, Recipe, Resolved, usual_stored_side};
+use crate::config::{self, AugmentSettings, DataSettings, Resolved, usual_stored_side};
 use crate::data::CleanView;
 use crate::data::augment::Augmenter;
 use serde::{Deserialize, Serialize};
 
-/// The description inside a model file: the network, how images are prepared for it, and when it was saved.
+/// The description inside a model file: the network, the preprocessing of its images, and when it was saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelCard {
     /// The network.
-    pub network: config::Network,
+    pub network: config::NetworkSettings,
     /// Side of its images.
     pub size: usize,
     /// The clean view's margin.
@@ -28,20 +28,20 @@ pub struct ModelCard {
 }
 
 impl ModelCard {
-    /// The card of the weights that a run with the settings `config` has in some round and epoch.
+    /// The card of a run's weights in this round and epoch.
     pub fn of_run(config: &Resolved, (round, epoch): (u32, u32)) -> ModelCard {
         let DataSettings { size, margin, stored, mean, std, .. } = config.data;
         ModelCard { network: config.network.clone(), size, margin, stored: Some(stored), mean, std, round, epoch }
     }
 
-    /// How images are prepared for the network.
+    /// The preprocessing of images.
     pub fn clean_view(&self) -> CleanView {
         let augmenter = Augmenter {
             size: self.size,
             margin: self.margin as f32,
             mean: self.mean.map(|x| x as f32),
             std: self.std.map(|x| x as f32),
-            recipe: Recipe::default(),
+            recipe: AugmentSettings::default(),
         };
         CleanView { augmenter, stored: self.stored.unwrap_or(usual_stored_side(self.size)) }
     }

@@ -5,7 +5,7 @@ use pcp_core::matrix::{Matrix, MatrixRef};
 use pcp_core::rng::{Key, Purpose};
 use rayon::prelude::*;
 
-/// Rows of a product that are made at once.
+/// Rows of a work unit.
 const BLOCK: usize = 32;
 
 /// `x W^T + b`, one output per class.
@@ -30,7 +30,7 @@ pub struct CrossEntropy {
     pub by_weights: Vec<f32>,
 }
 
-/// How a classifier learns.
+/// Settings of SGD.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
     /// Learning rate.
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn it_learns_what_can_be_learned() {
+    fn it_learns_separable_classes() {
         let x = Matrix::new(2, vec![1.0, 0.0, 0.0, 1.0, -1.0, -1.0]);
         let labels = [0, 1, 2];
         let mut c = Classifier::new(3, 2, 7, (0, 0));

@@ -1,9 +1,9 @@
 //! The network of a detector (Ren et al. 2015, the C4 form): a ResNet18 up to its third stage, a small network that proposes
-//! boxes on its map, and the fourth stage with two heads that judge what lies in a box.
+//! boxes on its map, and the fourth stage with two heads that classify and refine boxes.
 //!
-//! Stem, first stage and all batch norm stay as they were trained. What lies between the two parts (proposals, samples, the
-//! cutting out of boxes) is no matter of tensors: a training step looks ([`Detector::propose_in_training`]), is given cut-out maps to judge
-//! ([`Detector::classify_in_training`]), and gets the gradients of both parts from those by what they gave.
+//! Stem, first stage and all batch norm are frozen. The steps between the two parts (proposals, sampling, cropping of boxes) do
+//! not use tensors: a training step runs the first part ([`Detector::propose_in_training`]), then the second on cropped maps
+//! ([`Detector::classify_in_training`]), and computes the gradients of both from those by their outputs.
 
 use super::Model;
 use super::layers::{Builder, Convolution, Linear, Pass, convolved, linear};
@@ -15,13 +15,13 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
 
-/// How the new layers begin, N(0, std); and that of the boxes.
+/// Standard deviation of the initial weights of the new layers, and of the layer for boxes.
 const STD: f32 = 0.01;
 const STD_BOXES: f32 = 0.001;
-/// The stage that judges boxes; those below make the map.
+/// The stage of the second part; those before it compute the map.
 const LAST: usize = 3;
 
-/// A detector's network, described but without weights.
+/// The network of a detector, without weights.
 #[derive(Clone, Debug)]
 pub struct Detector {
     body: ResNet,
@@ -32,13 +32,13 @@ pub struct Detector {
     boxes: Linear,
     parameters: Vec<Spec>,
     buffers: Vec<Spec>,
-    /// Which parameters a step changes.
+    /// Which parameters are trained.
     learns: Vec<bool>,
     /// Channels of the map.
     pub channels: usize,
 }
 
-/// Images of one size as the network takes them, in height, width, channel order, normalised.
+/// Images of one size as input of the network, in height, width, channel order, normalised.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     /// How many.
@@ -51,20 +51,20 @@ pub struct Frames {
     pub pixels: Vec<f32>,
 }
 
-/// What the first part of the network gives, for every cell of its map.
+/// The output of the first part of the network, for every cell of its map.
 #[derive(Clone, Debug)]
 pub struct ProposalMaps {
     /// The map.
     pub maps: Maps,
     /// Logits of being an object, `[rows][height][width][anchors]`.
     pub objectness: Vec<f32>,
-    /// Steps from the anchors to the objects, `[rows][height][width][anchors][4]`.
+    /// Offsets from the anchors to the objects, `[rows][height][width][anchors][4]`.
     pub steps: Vec<f32>,
 }
 
 /// The first part of a training step.
 pub struct ProposalPass<'a> {
-    /// What it gave.
+    /// Its output.
     pub seen: ProposalMaps,
     pass: Pass<'a>,
     maps: Tensor<4>,
@@ -74,9 +74,9 @@ pub struct ProposalPass<'a> {
 
 /// The second part of a training step.
 pub struct CropPass<'a> {
-    /// Logits of every box: nothing, then the classes.
+    /// Logits of every box: background, then the classes.
     pub scores: Matrix,
-    /// Steps from every box to the object, four for each class.
+    /// Offsets from every box to the object, four for each class.
     pub boxes: Matrix,
     pass: Pass<'a>,
     crops: Tensor<4>,
@@ -87,15 +87,15 @@ pub struct CropPass<'a> {
 pub struct PartialGradients(Vec<Option<Tensor<1>>>);
 
 impl PartialGradients {
-    /// Those of both, which have no parameter in common.
+    /// The gradients of both parts, which have no parameter in common.
     pub fn with(self, other: PartialGradients) -> Vec<Option<Tensor<1>>> {
         self.0.into_iter().zip(other.0).map(|(a, b)| a.or(b)).collect()
     }
 }
 
 impl Detector {
-    /// The detector on the network of `config`, which was trained on images of `size` px, for so many classes and anchors.
-    pub fn new(config: &config::Network, size: usize, classes: usize, anchors: usize) -> Result<Detector> {
+    /// The detector on the network of `config`, which was trained on images of `size` px, for `classes` classes and `anchors` anchors per cell.
+    pub fn new(config: &config::NetworkSettings, size: usize, classes: usize, anchors: usize) -> Result<Detector> {
         if config.arch != Arch::Resnet18 {
             return Err(Error::usage(
                 format!("a detector cannot be built on {:?}", config.arch),
@@ -127,7 +127,7 @@ impl Detector {
         Weights::init(&self.parameters, &self.buffers, seed)
     }
 
-    /// Initial weights: new layers by the seed, the rest from `backbone`, or by the seed, too, where that is untrained.
+    /// Initial weights: new layers from the seed, the others from `backbone`, or also from the seed if that is untrained.
     pub fn init_on(&self, backbone: &Model, seed: u64) -> Result<Weights> {
         match backbone.file {
             Some(_) => self.init_with(&backbone.network.named(&backbone.weights), seed),
@@ -153,12 +153,12 @@ impl Detector {
         Weights::from_named(&self.parameters, &self.buffers, named)
     }
 
-    /// How many numbers a step changes.
+    /// Number of trained parameters.
     pub fn learning(&self) -> usize {
         self.parameters.iter().zip(&self.learns).filter(|(_, learns)| **learns).map(|(p, _)| p.len()).sum()
     }
 
-    /// The map of the part that never changes.
+    /// The map after the frozen stages.
     fn early(&self, weights: &Weights, frames: Frames) -> Tensor<4> {
         let data = TensorData::new(frames.pixels, [frames.rows, frames.height, frames.width, 3]);
         let pass = Pass::inference(weights);
@@ -179,13 +179,13 @@ impl Detector {
         [linear(pass, &self.scores, pooled.clone()), linear(pass, &self.boxes, pooled)]
     }
 
-    /// Inference: what the first part sees.
+    /// Inference: the first part.
     pub fn propose(&self, weights: &Weights, frames: Frames) -> ProposalMaps {
         let x = self.early(weights, frames);
         seen(self.proposing(&Pass::inference(weights), x))
     }
 
-    /// Inference: what the heads make of cut-out maps of `side` x `side` cells; scores and boxes.
+    /// Inference: the second part, on cropped maps of `side` x `side` cells; scores and boxes.
     pub fn classify(&self, weights: &Weights, crops: Vec<f32>, side: usize) -> [Matrix; 2] {
         let crops = self.crops(crops, side);
         self.judging(&Pass::inference(weights), crops).map(to_features)
@@ -200,7 +200,7 @@ impl Detector {
         ProposalPass { seen, pass, maps, objectness, steps }
     }
 
-    /// Training: the second part, on cut-out maps of `side` x `side` cells.
+    /// Training: the second part, on cropped maps of `side` x `side` cells.
     pub fn classify_in_training<'a>(&self, weights: &'a Weights, crops: Vec<f32>, side: usize) -> CropPass<'a> {
         let pass = Pass::fine_tuning(weights, &self.learns);
         let crops = Tensor::from_inner(self.crops(crops, side)).require_grad();
@@ -214,7 +214,7 @@ impl Detector {
         Tensor::from_data(TensorData::new(crops, [rows, side, side, self.channels]), &Device::flex())
     }
 
-    /// Gradients of the second part's parameters and by the cut-out maps, from those by its outputs.
+    /// Gradients of the second part's parameters and by the cropped maps, from those by its outputs.
     pub fn classify_gradients(
         &self,
         judgement: CropPass,
@@ -230,14 +230,14 @@ impl Detector {
     /// Gradients of the first part's parameters, from those by its outputs.
     pub fn proposal_gradients(
         &self,
-        look: ProposalPass,
+        proposals: ProposalPass,
         by_maps: Vec<f32>,
         by_objectness: Vec<f32>,
         by_steps: Vec<f32>,
     ) -> PartialGradients {
-        let outputs = weighed(look.maps, by_maps) + weighed(look.objectness, by_objectness);
-        let mut found = (outputs + weighed(look.steps, by_steps)).backward();
-        self.partial(&look.pass, &mut found)
+        let outputs = weighed(proposals.maps, by_maps) + weighed(proposals.objectness, by_objectness);
+        let mut found = (outputs + weighed(proposals.steps, by_steps)).backward();
+        self.partial(&proposals.pass, &mut found)
     }
 
     fn partial(&self, pass: &Pass, found: &mut Gradients) -> PartialGradients {
@@ -264,7 +264,7 @@ mod tests {
     const SIDE: usize = 7;
 
     fn small() -> (Detector, Weights) {
-        let config = config::Network { width: 4, ..config::Config::default().network };
+        let config = config::NetworkSettings { width: 4, ..config::Config::default().network };
         let detector = Detector::new(&config, 32, 2, 9).unwrap();
         let weights = detector.init(5);
         (detector, weights)
@@ -286,10 +286,10 @@ mod tests {
         let seen = detector.propose(&weights, frames());
         assert_eq!((seen.maps.height, seen.maps.width, seen.maps.channels), (3, 4, 16));
         assert_eq!((seen.objectness.len(), seen.steps.len()), (2 * 12 * 9, 2 * 12 * 36));
-        let look = detector.propose_in_training(&weights, frames());
+        let proposals = detector.propose_in_training(&weights, frames());
         let far = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(far(&look.seen.maps.values, &seen.maps.values) < 1e-5, "training sees what inference sees");
-        assert!(far(&look.seen.steps, &seen.steps) < 1e-5);
+        assert!(far(&proposals.seen.maps.values, &seen.maps.values) < 1e-5, "training and inference give the same map");
+        assert!(far(&proposals.seen.steps, &seen.steps) < 1e-5);
         let crops = wave(3 * SIDE * SIDE * detector.channels, 0.3);
         let [scores, boxes] = detector.classify(&weights, crops.clone(), SIDE);
         let judgement = detector.classify_in_training(&weights, crops, SIDE);
@@ -298,12 +298,12 @@ mod tests {
         assert!(far(&judgement.boxes.values, &boxes.values) < 1e-6);
     }
 
-    /// Both parts against finite differences, by a number of every kind of parameter, and by a cut-out map; what is frozen has
-    /// no gradient.
+    /// Both parts against finite differences, by one entry of every kind of parameter, and by a cropped map; frozen
+    /// parameters have no gradient.
     #[test]
     fn gradients_are_differences() {
         let (detector, weights) = small();
-        // Larger numbers than those of the beginning, so that differences show.
+        // Larger than the initial values, so that differences are measurable.
         let mut named = detector.named(&weights);
         for n in named.iter_mut().filter(|n| n.name.starts_with("rpn") || n.name.starts_with("roi")) {
             n.values.iter_mut().enumerate().for_each(|(i, v)| *v = 0.1 * (i as f32 * 0.7).sin());
@@ -324,8 +324,8 @@ mod tests {
         };
         let judgement = detector.classify_in_training(&weights, crops.clone(), SIDE);
         let (heads, by_crops) = detector.classify_gradients(judgement, d.clone(), e.clone());
-        let look = detector.propose_in_training(&weights, frames());
-        let found = detector.proposal_gradients(look, a.clone(), b.clone(), c.clone()).with(heads);
+        let proposals = detector.propose_in_training(&weights, frames());
+        let found = detector.proposal_gradients(proposals, a.clone(), b.clone(), c.clone()).with(heads);
         let mut checked = 0;
         for (place, n) in named.iter().enumerate().take(found.len()) {
             let frozen = n.name.contains("bn") || n.name.contains("sample.1");
@@ -357,9 +357,9 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_weights_it_is_given() {
+    fn the_backbone_gives_initial_weights() {
         let (detector, weights) = small();
-        let config = config::Network { width: 4, ..config::Config::default().network };
+        let config = config::NetworkSettings { width: 4, ..config::Config::default().network };
         let backbone = super::super::Network::new(&config, 32).unwrap();
         let given = backbone.named(&backbone.init(9));
         let begun = detector.named(&detector.init_with(&given, 5).unwrap());
@@ -372,7 +372,7 @@ mod tests {
             of(&detector.named(&weights), "layer4.1.conv2.weight"),
             of(&backbone.named(&backbone.init(5)), "layer4.1.conv2.weight")
         );
-        let alexnet = config::Network { arch: Arch::Alexnet, ..config };
+        let alexnet = config::NetworkSettings { arch: Arch::Alexnet, ..config };
         assert!(Detector::new(&alexnet, 32, 2, 9).unwrap_err().hint.contains("resnet18"));
         assert!(detector.init_with(&given[..3], 5).unwrap_err().message.contains("missing"));
     }

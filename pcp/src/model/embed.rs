@@ -1,4 +1,4 @@
-//! Features of any images: they are read, embedded and dropped batch by batch, however many there are.
+//! Features of any number of images, which are read and embedded batch by batch.
 
 use super::{Extractor, Model};
 use crate::config::FeatureKind;
@@ -33,7 +33,7 @@ impl Model {
     }
 
     /// Calls `take` with the rows and features of every batch of `pictures`, in order, and `on_images` with the number of
-    /// pictures of every batch. Not to be called from rayon's thread pool.
+    /// pictures of every batch. Must not be called from rayon's thread pool, which makes the batches.
     pub fn for_each_batch(
         &self,
         pictures: &Pictures,

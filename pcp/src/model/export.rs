@@ -1,4 +1,4 @@
-//! Trained networks for other tools: safetensors in torchvision's names, and a sample to try an export on.
+//! Export for other tools: safetensors in torchvision's names, and a sample to check an export with.
 
 use super::Model;
 use crate::config::FeatureKind;
@@ -11,14 +11,14 @@ use std::path::Path;
 
 /// Images and their features, to compare an exported network with.
 struct ExportSample {
-    /// Images `[n, 3, side, side]`, as the exported network takes them.
+    /// Images `[n, 3, side, side]`, as input of the exported network.
     input: Vec<f32>,
     pooled: Vec<f32>,
     embedding: Vec<f32>,
 }
 
 impl Model {
-    /// Writes the network's arrays in torchvision's names, and no others, so that `load_state_dict` takes them as they are.
+    /// Writes the network's arrays in torchvision's names, and no others, so that `load_state_dict` accepts them.
     pub fn write_safetensors(&self, path: &Path) -> Result<()> {
         Tensors { about: self.card.clone(), arrays: self.network.arrays(&self.weights) }.write(path)
     }
@@ -39,7 +39,7 @@ impl Model {
         let (side, area) = (self.network.size, self.network.size.pow(2));
         let (mean, std) = (self.card.mean.map(|x| x as f32), self.card.std.map(|x| x as f32));
         let key = Key { purpose: Purpose::Synthetic, seed: 0, round: 0, epoch: 0 };
-        // Squares of one colour, so that there is something to see for the later layers.
+        // Squares of one colour, so that later layers respond.
         let square = (side / 8).max(1);
         let mut input = vec![0.0; count * 3 * area];
         let mut pixels = vec![0.0; count * 3 * area];

@@ -10,7 +10,7 @@ use pcp_core::error::{Error, Result, listed};
 use pcp_core::matrix::Matrix;
 use std::sync::Arc;
 
-/// More numbers of a map than this are pooled further.
+/// Maps with more numbers than this are average-pooled.
 const MOST: usize = 10_000;
 
 impl Network {
@@ -62,14 +62,14 @@ impl Network {
     }
 }
 
-/// Takes features of many images, batch by batch. Not to be used from rayon's thread pool, which makes the batches.
+/// Computes features of many images, batch by batch. Must not be used from rayon's thread pool, which makes the batches.
 #[derive(Clone, Copy)]
 pub struct Extractor<'a> {
     /// The network.
     pub network: &'a Arc<Network>,
-    /// Its numbers.
+    /// Its weights.
     pub weights: &'a Weights,
-    /// Cancels the work.
+    /// Cancels the calculation.
     pub cancel: &'a Cancel,
     /// Called with the number of images after every batch.
     pub on_images: &'a dyn Fn(usize),
@@ -82,7 +82,7 @@ impl Extractor<'_> {
         self.cancel.run(move || network.features_of_kinds(&weights, &batch, &kinds))
     }
 
-    /// Features of `images` images that come as a stream of batches, one matrix per kind.
+    /// Features of a stream of batches with `images` images, one matrix per kind.
     pub fn stream(
         &self,
         batches: Prefetch<(Vec<Draw>, Batch)>,
@@ -109,9 +109,9 @@ impl Extractor<'_> {
     }
 }
 
-/// Size (and stride) and padding of the average pool that leaves about 9,000 numbers of a map, as the paper has it: AlexNet 224
+/// Size (and stride) and padding of the average pool that reduces a map to about 9,000 numbers, as in the paper: AlexNet 224
 /// conv1 6 with padding 3, conv2 4, conv3 and conv4 3 with padding 1, conv5 2; AlexNet 32 conv5 2; ResNet18 layer4 2 with
-/// padding 1. Elsewhere the least size whose result is small enough, but 2 at the least.
+/// padding 1. Otherwise the smallest size whose result is small enough, at least 2.
 fn pool_of(side: usize, channels: usize) -> (usize, usize) {
     match (side, channels) {
         (55, 96) => (6, 3),
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn layers_have_the_networks_own_names() {
-        let config = crate::config::Network { width: 4, ..crate::config::Config::default().network };
+        let config = crate::config::NetworkSettings { width: 4, ..crate::config::Config::default().network };
         let network = Network::new(&config, 32).unwrap();
         let named =
             |names: &[&str]| network.feature_kinds_named(&names.iter().map(|n| n.to_string()).collect::<Vec<_>>());
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn features_of_a_layer_are_its_pooled_maps() {
-        let config = crate::config::Network { width: 4, ..crate::config::Config::default().network };
+        let config = crate::config::NetworkSettings { width: 4, ..crate::config::Config::default().network };
         let network = Network::new(&config, 32).unwrap();
         let weights = network.init(3);
         let batch = Batch { rows: 3, pixels: (0..3 * 32 * 32 * 3).map(|i| (i as f32 * 0.37).sin()).collect() };

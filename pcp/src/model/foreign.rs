@@ -1,4 +1,4 @@
-//! Weights of other tools, in torchvision's names: recognised as a network, or as the initial weights of a run.
+//! Weights of other tools, in torchvision's names: opened as a network, or used as initial weights of a run.
 
 use super::open::CIFAR;
 use super::{ModelCard, Named, Network, Weights, named_arrays};
@@ -8,7 +8,7 @@ use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::tensors::read_arrays;
 use std::path::Path;
 
-/// ImageNet's channel means and deviations, which torchvision's weights are made for.
+/// ImageNet's channel means and deviations, with which torchvision's weights were trained.
 const IMAGENET: ([f64; 3], [f64; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 /// The network that `arrays` belong to, by their names and shapes. Images are normalised as is usual: with ImageNet's means for
 /// large stems, CIFAR's for small ones.
@@ -16,8 +16,8 @@ pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     let shape = |name: &str| arrays.iter().find(|a| a.name == name).map(|a| a.shape.as_slice());
     let unknown = |why: String| {
         Error::file(
-            format!("these weights are of no network that is known here: {why}"),
-            "ResNet18 and AlexNet with batch norm are known, in torchvision's names",
+            format!("these weights belong to no supported network: {why}"),
+            "ResNet18 and AlexNet with batch norm are supported, in torchvision's names",
         )
     };
     let (arch, width, stem, large, fc) = match (shape("conv1.weight"), shape("features.0.weight")) {
@@ -45,34 +45,34 @@ pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     let Some([embedding, _]) = shape(&last) else {
         return Err(unknown(format!("there is no {last} that makes an embedding")));
     };
-    let network = config::Network { arch, width, embedding: *embedding, stem, head };
+    let network = config::NetworkSettings { arch, width, embedding: *embedding, stem, head };
     let (mean, std) = if large { IMAGENET } else { CIFAR };
     let (size, margin) = if large { (224, 256.0 / 224.0) } else { (32, 1.0) };
     Ok(ModelCard { network, size, margin, stored: None, mean, std, round: 0, epoch: 0 })
 }
 
-/// Initial weights of a network that were taken from a file.
+/// Initial weights of a network from a file.
 #[derive(Clone, Debug)]
 pub struct Adopted {
     /// The weights.
     pub weights: Weights,
-    /// The arrays that the file has not, or not of this shape; only those of the head may be among them.
+    /// The arrays that the file lacks or has in another shape and that were drawn at random; only those of the head may be.
     pub fresh: Vec<String>,
 }
 
 impl Adopted {
-    /// What was taken, in words.
+    /// Which arrays came from the file, for messages.
     pub fn summary(&self) -> String {
         match self.fresh.is_empty() {
             true => "all of it".into(),
-            false => format!("all but {}, which begin anew", listed(&self.fresh)),
+            false => format!("all but {}, which start at random", listed(&self.fresh)),
         }
     }
 }
 
 impl Network {
     /// Initial weights from a safetensors file or from the last weights of a run folder. The head, whose shape depends on the
-    /// task, may have another shape or be missing: then it begins as `seed` has it.
+    /// task, may have another shape or be missing: then it is drawn with `seed`.
     pub fn adopt(&self, path: &Path, seed: u64) -> Result<Adopted> {
         let file = if path.is_dir() { RunFolder::last_weights_in(path) } else { path.to_path_buf() };
         adopted(self, &named_arrays(read_arrays(&file)?, ""), seed).map_err(|e| e.at(&file))
@@ -90,7 +90,10 @@ fn adopted(network: &Network, arrays: &[Named], seed: u64) -> Result<Adopted> {
             _ if heads.contains(&array.name) => fresh.push(array.name.clone()),
             Some(found) => {
                 return Err(Error::usage(
-                    format!("{} has the shape {:?} there, and {:?} here", array.name, found.shape, array.shape),
+                    format!(
+                        "{} has the shape {:?} in the file, but {:?} in this network",
+                        array.name, found.shape, array.shape
+                    ),
                     "give the --arch, --width and, for a ResNet, network.stem (large: 7x7) of the weights",
                 ));
             }
@@ -103,7 +106,7 @@ fn adopted(network: &Network, arrays: &[Named], seed: u64) -> Result<Adopted> {
         }
     }
     if !own.iter().all(|array| array.values.iter().all(|v| v.is_finite())) {
-        return Err(Error::file("some of these weights are not numbers", "use another file"));
+        return Err(Error::file("some of these weights are not finite", "use another file"));
     }
     Ok(Adopted { weights: network.from_named(&own)?, fresh })
 }
@@ -113,7 +116,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    fn network(settings: &config::Network, size: usize) -> Network {
+    fn network(settings: &config::NetworkSettings, size: usize) -> Network {
         Network::new(settings, size).unwrap()
     }
 
@@ -126,22 +129,22 @@ mod tests {
             (Arch::Alexnet, 8, Stem::Auto, Head::Mlp, 32),
             (Arch::Alexnet224, 2, Stem::Auto, Head::Linear, 224),
         ] {
-            let settings = config::Network { arch, width, stem, head, embedding: 20 };
+            let settings = config::NetworkSettings { arch, width, stem, head, embedding: 20 };
             let net = network(&settings, size);
             let named = net.named(&net.init(0));
             let card = recognised(&named).unwrap();
             assert_eq!((card.network, card.size), (settings, size));
-            // Its own weights are taken whole.
+            // Its own weights are all used.
             let found = adopted(&net, &named, 9).unwrap();
             assert_eq!((net.named(&found.weights), found.summary().as_str()), (named, "all of it"));
         }
     }
 
     #[test]
-    fn other_heads_begin_anew_and_other_bodies_are_refused() {
-        let settings = config::Network { width: 4, ..Config::default().network };
+    fn other_heads_are_drawn_and_other_bodies_are_refused() {
+        let settings = config::NetworkSettings { width: 4, ..Config::default().network };
         let net = network(&settings, 32);
-        let other = network(&config::Network { embedding: 1000, ..settings.clone() }, 32);
+        let other = network(&config::NetworkSettings { embedding: 1000, ..settings.clone() }, 32);
         let theirs = other.named(&other.init(1));
         let found = adopted(&net, &theirs, 5).unwrap();
         assert_eq!(found.fresh, ["fc.weight", "fc.bias"]);
@@ -153,18 +156,18 @@ mod tests {
         // Without any head, too.
         let bare: Vec<Named> = theirs.iter().filter(|a| !a.name.starts_with("fc")).cloned().collect();
         assert_eq!(adopted(&net, &bare, 5).unwrap().fresh.len(), 2);
-        let large = network(&config::Network { stem: Stem::Large, ..settings.clone() }, 80);
+        let large = network(&config::NetworkSettings { stem: Stem::Large, ..settings.clone() }, 80);
         let refused = adopted(&net, &large.named(&large.init(0)), 0).unwrap_err();
         assert!(refused.message.contains("conv1.weight") && refused.hint.contains("network.stem"), "{refused:?}");
         let part: Vec<Named> = theirs.iter().filter(|a| a.name != "layer2.0.bn1.bias").cloned().collect();
         assert!(adopted(&net, &part, 0).unwrap_err().message.contains("layer2.0.bn1.bias is missing"));
         let mut broken = theirs.clone();
         broken[0].values[0] = f32::NAN;
-        assert!(adopted(&net, &broken, 0).unwrap_err().message.contains("not numbers"));
+        assert!(adopted(&net, &broken, 0).unwrap_err().message.contains("not finite"));
     }
 
     #[test]
-    fn strangers_are_told_apart() {
+    fn other_networks_are_refused() {
         let array = |name: &str, shape: &[usize]| Named { name: name.into(), shape: shape.into(), values: vec![] };
         let why = |arrays: &[Named]| recognised(arrays).unwrap_err().message;
         assert!(why(&[]).contains("neither"));

@@ -1,4 +1,4 @@
-//! A network as a list of operations with names, for those who write it down in another language.
+//! A network as a list of named operations, for export to other formats.
 
 use super::layers::{ConvBn, Linear};
 use super::network::{Body, Network};
@@ -12,7 +12,7 @@ pub enum Op {
         weight: String,
         /// `[k]`.
         bias: Option<String>,
-        /// Pixels from one place to the next.
+        /// The stride in pixels.
         stride: usize,
         /// Zeros on every side.
         padding: usize,
@@ -26,13 +26,13 @@ pub enum Op {
     Relu,
     /// The sum of two values.
     Add,
-    /// The greatest of every square.
+    /// Max pooling.
     MaxPool {
-        /// Side of a square.
+        /// Side of the window.
         size: usize,
-        /// Pixels from one square to the next.
+        /// The stride in pixels.
         stride: usize,
-        /// Rows that count for nothing, on every side.
+        /// Padding on every side, which is never the maximum.
         padding: usize,
     },
     /// The mean over a map, `[b, c, h, w]` to `[b, c]`.
@@ -50,16 +50,16 @@ pub enum Op {
     Unit,
 }
 
-/// An operation and the values that it takes: value 0 is the image, value `i + 1` what operation `i` gives.
+/// An operation and its inputs: value 0 is the image, value `i + 1` the output of operation `i`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GraphNode {
-    /// What is done.
+    /// The operation.
     pub op: Op,
-    /// To which values.
+    /// Its input values.
     pub inputs: Vec<usize>,
 }
 
-/// The operations of a network in inference, in the order in which they can be done.
+/// The operations of a network in inference, in an order in which they can be computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// The operations.
@@ -104,7 +104,7 @@ impl Network {
         graph.push(Op::Linear { weight: self.name(layer.weight), bias: Some(self.name(layer.bias)) }, &[x])
     }
 
-    /// Convolution and batch norm; then `residual` is added, then ReLU, where there are such.
+    /// Convolution and batch norm; then the optional `residual` and the optional ReLU.
     pub(super) fn conv_op(&self, graph: &mut Graph, layer: &ConvBn, x: usize, residual: Option<usize>) -> usize {
         let (weight, bias) = (self.name(layer.weight), layer.bias.map(|bias| self.name(bias)));
         let matrix = self.parameters[layer.weight].shape.len() == 2;

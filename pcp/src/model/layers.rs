@@ -16,7 +16,7 @@ pub struct Builder {
     pub buffers: Vec<Spec>,
 }
 
-/// Convolution, batch norm and, where `conv` says so, ReLU. Fields are places in the weights.
+/// Convolution, batch norm and, where `conv` says so, ReLU. Fields are indices into the weights.
 #[derive(Clone, Debug)]
 pub struct ConvBn {
     pub(super) weight: usize,
@@ -46,7 +46,7 @@ pub struct Linear {
     pub(super) bias: usize,
 }
 
-/// Names of a convolution and its batch norm, and how they begin.
+/// Names, shape and initial values of a convolution and its batch norm.
 pub struct ConvSpec<'a> {
     pub name: &'a str,
     pub norm: &'a str,
@@ -106,7 +106,7 @@ impl Builder {
 }
 
 impl ConvBn {
-    /// The same numbers, applied to every `stride`-th pixel.
+    /// The same weights with another stride.
     pub fn with_stride(mut self, stride: usize) -> ConvBn {
         self.conv.stride = stride;
         self
@@ -133,7 +133,7 @@ pub struct Moments {
     pub(super) count: usize,
 }
 
-/// One trip through the network.
+/// One forward pass through the network.
 pub struct Pass<'a> {
     weights: &'a Weights,
     training: Option<Training>,
@@ -142,7 +142,7 @@ pub struct Pass<'a> {
 struct Training {
     /// The parameters as leaves of the gradient graph.
     leaves: Vec<Tensor<1>>,
-    /// Whether batch norm stays as it is: running statistics, and no gradient by its parameters.
+    /// Whether batch norm is frozen: it uses running statistics, and its parameters get no gradient.
     frozen: bool,
     views: usize,
     dropout: DropoutKey,
@@ -162,7 +162,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Batch norm stays as it is, and only the parameters in `learns` get gradients.
+    /// Batch norm is frozen, and only the parameters in `learns` get gradients.
     pub fn fine_tuning(weights: &'a Weights, learns: &[bool]) -> Self {
         let leaf = |(p, learns): (&Tensor<1>, &bool)| {
             let leaf = Tensor::from_inner(p.clone());
@@ -184,13 +184,13 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The gradient of every parameter; zero where none arrived.
+    /// The gradient of every parameter; zero where there is none.
     pub fn gradients(&self, found: &mut Gradients) -> Vec<Tensor<1>> {
         let leaves = self.training.iter().flat_map(|t| &t.leaves).zip(&self.weights.parameters);
         leaves.map(|(leaf, p)| leaf.grad_remove(found).unwrap_or_else(|| p.zeros_like())).collect()
     }
 
-    /// The gradients that arrived, by the places of the parameters.
+    /// The gradients that exist, by the indices of the parameters.
     pub fn found(&self, found: &mut Gradients, learns: &[bool]) -> Vec<Option<Tensor<1>>> {
         let leaves = self.training.iter().flat_map(|t| &t.leaves).zip(learns);
         leaves.map(|(leaf, learns)| if *learns { leaf.grad_remove(found) } else { None }).collect()
@@ -217,7 +217,7 @@ pub fn conv_bn(pass: &Pass, layer: &ConvBn, x: Tensor<4>, residual: Option<Tenso
     let out = kernels::conv_bn(x, weight, gamma, beta, residual, training.views, layer.conv);
     let [b, h, w, k] = out.output.dims();
     let (mean, variance) = (to_vec(out.mean.into_data()), to_vec(out.variance.into_data()));
-    // Batch norm takes away whatever constant a bias adds: only the running mean knows of it.
+    // Batch norm removes the constant that a bias adds: it only shifts the running mean.
     let bias = layer.bias.map(|bias| to_vec(pass.weights.parameters[bias].to_data()));
     for view in 0..training.views {
         let of_view = |values: &[f32]| values[view * k..(view + 1) * k].to_vec();
@@ -266,8 +266,8 @@ pub fn rectified(x: Tensor<2>) -> Tensor<2> {
     relu(x)
 }
 
-/// In training, each value is zeroed with probability one half and doubled otherwise. The mask of a row follows from its
-/// image's id, the view and the `layer`, whatever batch it is in.
+/// In training, each value is zeroed with probability one half and doubled otherwise. The mask of a row depends on its
+/// image's id, the view and the `layer`, not on the batch.
 pub fn dropout(pass: &Pass, layer: u32, x: Tensor<2>) -> Tensor<2> {
     let Some(training) = &pass.training else { return x };
     let [rows, dim] = x.dims();

@@ -1,4 +1,4 @@
-//! Networks without their weights: images in, features out.
+//! Network architectures, without weights.
 
 use super::layers::{self, Builder, Pass, linear, rectified};
 use super::weights::{self, Named, Spec, Weights};
@@ -13,18 +13,18 @@ use pcp_core::rng::Key;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Images that go through the network together in inference.
+/// Images per block in inference.
 const BLOCK: usize = 32;
 
-/// A network, described but without weights.
+/// A network architecture, without weights.
 #[derive(Clone, Debug)]
 pub struct Network {
     pub(super) body: Body,
-    /// One layer, or two with a ReLU between them.
+    /// One layer, or two with a ReLU in between.
     pub(super) head: Vec<layers::Linear>,
     pub(super) parameters: Vec<Spec>,
     buffers: Vec<Spec>,
-    /// Side of the images it takes.
+    /// Side of its input images.
     pub size: usize,
     /// Length of an embedding, D.
     pub embedding: usize,
@@ -58,25 +58,25 @@ pub struct Maps {
 pub struct DropoutKey {
     /// Purpose, seed, round and epoch.
     pub key: Key,
-    /// Ids of the images of one view; the views follow one another.
+    /// Ids of the images of one view.
     pub ids: Vec<u64>,
 }
 
 /// The result of one training pass.
 pub struct Step<L> {
-    /// The report of the loss.
+    /// The losses, as the loss function reports them.
     pub loss: L,
     /// The features that the loss was computed on, of all views.
     pub features: Matrix,
     /// Gradient of every parameter, in order.
     pub gradients: Vec<Tensor<1>>,
-    /// Batch-norm statistics of every layer and view, to be folded into the running ones.
+    /// Batch-norm statistics of every layer and view, for updating the running ones.
     pub moments: Vec<layers::Moments>,
 }
 
 impl Network {
     /// Builds the network that `config` describes for images of `size` x `size`.
-    pub fn new(config: &config::Network, size: usize) -> Result<Network> {
+    pub fn new(config: &config::NetworkSettings, size: usize) -> Result<Network> {
         let mut build = Builder::default();
         let (body, pooled) = match config.arch {
             Arch::Resnet18 => {
@@ -85,13 +85,14 @@ impl Network {
                 (Body::ResNet(net), pooled)
             }
             Arch::Alexnet | Arch::Alexnet224 => {
-                let form = if config.arch == Arch::Alexnet { &alexnet::SMALL } else { &alexnet::LARGE };
-                let (net, pooled) = alexnet::AlexNet::new(&mut build, form, config.width, size).ok_or_else(|| {
-                    Error::usage(
-                        format!("images of {size} px are too small for {:?}", config.arch),
-                        format!("give --size {} (or at least {})", form.usual_size, form.least_size),
-                    )
-                })?;
+                let variant = if config.arch == Arch::Alexnet { &alexnet::SMALL } else { &alexnet::LARGE };
+                let (net, pooled) =
+                    alexnet::AlexNet::new(&mut build, variant, config.width, size).ok_or_else(|| {
+                        Error::usage(
+                            format!("images of {size} px are too small for {:?}", config.arch),
+                            format!("give --size {} (or at least {})", variant.usual_size, variant.least_size),
+                        )
+                    })?;
                 (Body::AlexNet(net), pooled)
             }
         };
@@ -110,12 +111,12 @@ impl Network {
         Ok(Network { body, head, parameters, buffers, size, embedding: config.embedding, pooled })
     }
 
-    /// How many numbers the network learns.
+    /// Number of trained parameters.
     pub fn parameter_count(&self) -> usize {
         self.parameters.iter().map(Spec::len).sum()
     }
 
-    /// Numbers that the convolutions of one image give, all layers together.
+    /// Number of outputs of all convolutions for one image.
     pub fn map_floats(&self) -> usize {
         match &self.body {
             Body::ResNet(net) => net.map_floats(self.size),
@@ -123,7 +124,7 @@ impl Network {
         }
     }
 
-    /// Names of the arrays that make the embedding of the pooled features.
+    /// Names of the arrays of the head.
     pub fn head_names(&self) -> Vec<String> {
         let names = |layer: &layers::Linear| [layer.weight, layer.bias].map(|i| self.parameters[i].name.clone());
         self.head.iter().flat_map(names).collect()
@@ -134,7 +135,7 @@ impl Network {
         Weights::init(&self.parameters, &self.buffers, seed)
     }
 
-    /// The weights as arrays by name, as files hold them.
+    /// The weights as arrays by name, for files.
     pub fn arrays(&self, weights: &Weights) -> BTreeMap<String, Array> {
         self.named(weights).into_iter().map(|n| (n.name, Array::F32(n.shape, n.values))).collect()
     }
@@ -144,7 +145,7 @@ impl Network {
         weights.named(&self.parameters, &self.buffers)
     }
 
-    /// The reverse of [`named`](Self::named); every array must be there with its shape. Others are passed over.
+    /// The reverse of [`named`](Self::named); every array must be present with its shape. Other arrays are ignored.
     pub fn from_named(&self, named: &[Named]) -> Result<Weights> {
         Weights::from_named(&self.parameters, &self.buffers, named)
     }
@@ -154,11 +155,11 @@ impl Network {
         Tensor::from_data(data, &Device::flex())
     }
 
-    /// Pooled features of a batch; `seen` is called with every layer's place and map.
-    fn forward_body(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
+    /// Pooled features of a batch; `on_map` is called with every layer's index and map.
+    fn forward_body(&self, pass: &Pass, x: Tensor<4>, on_map: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
         match &self.body {
-            Body::ResNet(net) => net.forward(pass, x, seen),
-            Body::AlexNet(net) => net.forward(pass, x, seen),
+            Body::ResNet(net) => net.forward(pass, x, on_map),
+            Body::AlexNet(net) => net.forward(pass, x, on_map),
         }
     }
 
@@ -180,7 +181,7 @@ impl Network {
         v / length
     }
 
-    /// Names of the layers whose maps can be taken, the last nearest to the embedding.
+    /// Names of the layers whose maps are available, in the order of the network.
     pub fn layers(&self) -> Vec<String> {
         let (name, count) = match &self.body {
             Body::ResNet(_) => ("layer", 4),
@@ -189,7 +190,7 @@ impl Network {
         (1..=count).map(|i| format!("{name}{i}")).collect()
     }
 
-    /// Inference: the maps of the layers at these places of [`layers`](Self::layers).
+    /// Inference: the maps of the layers with these indices in [`layers`](Self::layers).
     pub fn maps(&self, weights: &Weights, batch: &Batch, places: &[usize]) -> Vec<Maps> {
         let blocks = self.by_block(batch, |block| {
             let mut found = vec![Maps::default(); places.len()];
@@ -224,16 +225,16 @@ impl Network {
         if kind == FeatureKind::Pooled { self.pooled } else { self.embedding }
     }
 
-    /// Images go through the network in blocks, each with all its maps in one core's cache; the result of a block does not
-    /// depend on the others.
+    /// Runs inference in blocks of images, whose maps fit into one core's cache; the result of a block does not depend on the
+    /// others.
     fn by_block<T: Send>(&self, batch: &Batch, infer: impl Fn(Batch) -> T + Sync) -> Vec<T> {
         let image = self.size * self.size * 3;
         let block = |pixels: &[f32]| infer(Batch { rows: pixels.len() / image, pixels: pixels.to_vec() });
         batch.pixels.par_chunks((BLOCK * image).max(1)).map(block).collect()
     }
 
-    /// Unit vectors by batch statistics, as in training, but without a gradient: each of `groups` equal parts of the batch
-    /// has its own. Also returns the statistics.
+    /// Embeddings with batch-norm statistics of the batch, as in training, but without gradients: each of `groups` equal parts of
+    /// the batch has its own statistics, which are also returned.
     pub fn encode(
         &self,
         weights: &Weights,
@@ -246,11 +247,11 @@ impl Network {
         (to_features(v.inner()), pass.into_moments())
     }
 
-    /// Training: forward of all `views` at once, with batch-norm statistics per view; then `loss` turns the features
-    /// into its report and its gradient by them, which flows back to the weights.
+    /// Training: forward of all `views` at once, with batch-norm statistics per view; `loss` returns its report and its gradient by
+    /// the features, from which those by the weights follow.
     ///
     /// # Panics
-    /// For maps: only what follows them can be trained.
+    /// For maps: they are not trained.
     pub fn step<L>(
         &self,
         weights: &Weights,

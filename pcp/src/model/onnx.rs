@@ -9,7 +9,7 @@ use pcp_core::io::proto::Message;
 use std::path::Path;
 
 const OPSET: i64 = 17;
-/// The format's own version that came with that set of operations.
+/// The version of the ONNX format that belongs to this opset.
 const IR: i64 = 8;
 const FLOAT: i64 = 1;
 /// Added to the variance by batch norm.
@@ -18,8 +18,8 @@ const EPSILON: f32 = kernels::BN_EPS;
 const SHORTEST: f32 = 1e-12;
 
 impl Model {
-    /// Writes the ONNX model. With `preprocess` it takes values from 0 to 1 and normalises them itself; without, it takes what the
-    /// run's means and deviations made of them.
+    /// Writes the ONNX model. With `preprocess` it takes values from 0 to 1 and normalises them itself; without, it takes normalised
+    /// values.
     pub fn write_onnx(&self, path: &Path, preprocess: bool) -> Result<()> {
         write_bytes(path, &self.onnx(preprocess))
     }
@@ -67,7 +67,7 @@ impl Model {
             .into_bytes()
     }
 
-    /// What a user of the file must know.
+    /// Metadata: the preprocessing of the input, and the outputs.
     fn facts(&self, preprocess: bool) -> [(&'static str, String); 4] {
         let (side, margin) = (self.network.size, self.card.margin);
         let values = if preprocess { "RGB from 0 to 1" } else { "RGB from 0 to 1, minus mean, divided by std" };
@@ -79,7 +79,7 @@ impl Model {
             ),
             ("mean", list(self.card.mean)),
             ("std", list(self.card.std)),
-            ("outputs", "embedding: unit vectors; pooled: what the layer before them gives".into()),
+            ("outputs", "embedding: unit vectors; pooled: the output of the layer before them".into()),
         ]
     }
 }
@@ -91,7 +91,7 @@ enum Attribute {
     Ints(Vec<i64>),
 }
 
-/// The ONNX operations that make one of ours.
+/// The ONNX operations of a node.
 fn operations(node: &GraphNode, inputs: &[String], output: &str) -> Vec<Message> {
     let pair = |v: usize| Attribute::Ints(vec![v as i64; 2]);
     let around = |v: usize| Attribute::Ints(vec![v as i64; 4]);
@@ -158,7 +158,7 @@ fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Message {
     Message::new().each(shape, |m, n| m.int(1, *n as i64)).int(2, FLOAT).bytes(8, name).bytes(9, raw)
 }
 
-/// An input or output: so many rows as there are images, each of this shape.
+/// An input or output: one entry of this shape per image.
 fn described(name: &str, shape: &[usize]) -> Message {
     let rows = Message::new().message(1, &Message::new().bytes(2, "batch"));
     let shape = shape.iter().fold(rows, |m, n| m.message(1, &Message::new().int(1, *n as i64)));
@@ -169,7 +169,7 @@ fn described(name: &str, shape: &[usize]) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Network as Settings};
+    use crate::config::{Config, NetworkSettings as Settings};
     use crate::model::ModelCard;
 
     /// Fields of a message: number and content; whole numbers as their bytes.
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_made_before_it_is_used_and_once() {
+    fn every_value_is_computed_once_and_before_its_use() {
         for (arch, side, preprocess) in
             [("resnet18", 16, true), ("resnet18", 80, false), ("alexnet", 16, true), ("alexnet224", 63, false)]
         {

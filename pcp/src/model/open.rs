@@ -1,4 +1,4 @@
-//! Opening a trained network, wherever it comes from: a run folder, one of its files, or a file of another tool.
+//! Opening a trained network: from a run folder, one of its files, or a file of another tool.
 
 use super::foreign::recognised;
 use super::{Model, ModelCard, Named, Network, named_arrays};
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which weights of a run.
+/// The choice among the weights of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhichWeights {
-    /// The last: those of the finished run, or of the newest checkpoint of one that is not finished.
+    /// The last ones: those of the finished run, or of the newest checkpoint of an unfinished one.
     #[default]
     Last,
-    /// Those with the best probe.
+    /// Those with the best kNN probe.
     Best,
-    /// Random ones, as the run's seed gives them.
+    /// The initial random weights of the run's seed.
     Untrained,
 }
 
@@ -29,15 +29,15 @@ impl WhichWeights {
     }
 }
 
-/// The place of a checkpoint in its run, as its description gives it.
+/// The position of a checkpoint in its run, from its description.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct CheckpointPlace {
+struct CheckpointPosition {
     round: u32,
     epoch: u32,
     batch: usize,
 }
 
-impl CheckpointPlace {
+impl CheckpointPosition {
     /// The round and epoch that the weights were last trained in; `None` for untrained weights.
     fn trained(&self, epochs: u32) -> Option<(u32, u32)> {
         match (self.batch, self.epoch, self.round) {
@@ -52,13 +52,13 @@ impl CheckpointPlace {
 impl Model {
     /// The network of a run folder (its last weights) or of a safetensors file.
     ///
-    /// A file is known by its own description, by the settings of the run folder that it lies in, or by the names and shapes
-    /// of its arrays, which are torchvision's.
+    /// The network of a file is given by its description, by the settings of the run folder that contains it, or by the names and
+    /// shapes of its arrays, which are torchvision's.
     pub fn open(path: impl AsRef<Path>) -> Result<Model> {
         Model::open_weights(path, WhichWeights::Last)
     }
 
-    /// The same with other weights than the last; these only a run folder has.
+    /// As [`open`](Self::open), with a choice of weights, which only run folders have.
     pub fn open_weights(path: impl AsRef<Path>, which: WhichWeights) -> Result<Model> {
         let path = path.as_ref();
         match which {
@@ -90,7 +90,7 @@ impl Model {
                 (file, trained, named_arrays(arrays, ""))
             }
             WeightsFile::Checkpoint(file) => {
-                let Tensors { about, arrays } = Tensors::<CheckpointPlace>::read(&file)?;
+                let Tensors { about, arrays } = Tensors::<CheckpointPosition>::read(&file)?;
                 (file, about.trained(config.train.epochs), named_arrays(arrays, CHECKPOINT_PREFIX))
             }
         };
@@ -126,7 +126,7 @@ impl Model {
     }
 }
 
-/// The card of a file without a description: by the settings of the run folder that it lies in, or by its arrays.
+/// The card of a file without a description: from the settings of the run folder that contains it, or from its arrays.
 fn card_of(path: &Path, arrays: &[Named]) -> Result<ModelCard> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match RunFolder::open(folder) {
@@ -154,8 +154,8 @@ pub fn weights_file(run: &RunFolder, which: WhichWeights) -> Result<WeightsFile>
         return match file.exists() {
             true => Ok(WeightsFile::Model(file)),
             false => Err(Error::file(
-                format!("{} is not there yet", file.display()),
-                "leave out --best: only runs with labels have a best probe, and only once they were probed",
+                format!("{} does not exist yet", file.display()),
+                "leave out --best: only runs with labels have a best probe, after the first probe",
             )),
         };
     }
@@ -171,11 +171,11 @@ pub fn weights_file(run: &RunFolder, which: WhichWeights) -> Result<WeightsFile>
     }
 }
 
-/// Channel means and deviations of CIFAR-10, for networks that were trained on none.
+/// Channel means and deviations of CIFAR-10, for networks without training data.
 pub(super) const CIFAR: ([f64; 3], [f64; 3]) = ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]);
 
-/// The card of a network for images of CIFAR's size, not trained yet.
-pub fn untrained_card(network: config::Network) -> ModelCard {
+/// The card of an untrained network for images of CIFAR's size.
+pub fn untrained_card(network: config::NetworkSettings) -> ModelCard {
     let (mean, std) = CIFAR;
     ModelCard { network, size: 32, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 }
 }

@@ -73,7 +73,7 @@ impl ResNet {
         (ResNet { stem, pool: large, blocks }, from)
     }
 
-    /// Numbers that the convolutions of one image of `side` px give.
+    /// Number of outputs of all convolutions for one image of `side` px.
     pub fn map_floats(&self, side: usize) -> usize {
         let mut floats = self.stem.floats(side);
         let mut side = self.stem.side(side);
@@ -88,7 +88,7 @@ impl ResNet {
         floats
     }
 
-    /// The same numbers behind a stem that halves the image twice, however small the images were that it learned from.
+    /// The same weights with a stem that halves the image twice, also for networks trained on small images.
     pub fn halving(self) -> ResNet {
         ResNet { stem: self.stem.with_stride(2), pool: true, ..self }
     }
@@ -112,17 +112,17 @@ impl ResNet {
         x
     }
 
-    /// `[b, h, w, 3]` to `[b, 8 width]`; `seen` is shown the map after each of the four stages.
-    pub fn forward(&self, pass: &Pass, x: Tensor<4>, seen: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
+    /// `[b, h, w, 3]` to `[b, 8 width]`; `on_map` is called with the map after each of the four stages.
+    pub fn forward(&self, pass: &Pass, x: Tensor<4>, on_map: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
         let mut x = self.stem(pass, x);
         for stage in 0..4 {
             x = self.stage(pass, stage, x);
-            seen(stage, &x);
+            on_map(stage, &x);
         }
         kernels::mean_pool(x)
     }
 
-    /// The same as operations of `network`; returns the value of the output.
+    /// Adds its operations to `graph`; returns the value of the output.
     pub fn graph(&self, network: &Network, graph: &mut Graph) -> usize {
         let mut x = network.conv_op(graph, &self.stem, 0, None);
         if self.pool {

@@ -1,4 +1,4 @@
-//! The numbers of a network: parameters that are trained, and running statistics of batch norm.
+//! The weights of a network: trained parameters, and running statistics of batch norm.
 
 use super::layers::Moments;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 pub enum Init {
     /// U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default.
     Uniform,
-    /// The same, with the fan-in of the layer that a bias belongs to.
+    /// As `Uniform`, for a bias, with the fan-in of its layer.
     UniformBias(usize),
     /// N(0, std).
     Normal(f32),
-    /// All the same.
+    /// One value.
     Constant(f32),
 }
 
@@ -53,7 +53,7 @@ impl Spec {
     }
 }
 
-/// An array with its name and shape, as files hold it.
+/// An array with its name and shape, as in files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     /// Torchvision's name.
@@ -73,10 +73,10 @@ pub fn named_arrays(arrays: BTreeMap<String, Array>, prefix: &str) -> Vec<Named>
     arrays.into_iter().filter_map(named).collect()
 }
 
-/// The numbers of a network. Cheap to clone: parameters are shared until one is changed.
+/// The weights of a network. Cheap to clone: parameters are shared until one is changed.
 #[derive(Clone, Debug)]
 pub struct Weights {
-    /// What is trained, each flattened.
+    /// Trained parameters, each flattened.
     pub(super) parameters: Vec<Tensor<1>>,
     /// Running means and variances of batch norm.
     pub(super) buffers: Vec<Vec<f32>>,
@@ -149,7 +149,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// With velocities of zero.
+    /// Starts with velocities of zero.
     pub fn new(weights: &Weights) -> Self {
         Optimizer { velocity: weights.parameters.iter().map(|p| p.zeros_like()).collect() }
     }
@@ -188,7 +188,7 @@ pub fn flat(values: Vec<f32>) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values, [n]), &Device::flex())
 }
 
-/// The values of a tensor of f32, which is all that we make.
+/// The values of a tensor; all tensors here are f32.
 pub fn to_vec(data: TensorData) -> Vec<f32> {
     match data.try_into_vec::<f32>() {
         Ok(values) => values,

@@ -1,19 +1,19 @@
-//! A photograph with boxes on it, each with a few words.
+//! A photograph with boxes and their captions.
 
 use super::canvas::{ADVANCE, Canvas, LINE};
 use super::colour;
 use pcp_core::error::{Error, Result};
 
-/// How broad the lines are, in pixels.
+/// Width of the lines in pixels.
 const PEN: usize = 2;
 
-/// A box with its words.
+/// A box with its caption.
 pub struct Boxed {
     /// Left, top, right, bottom.
     pub bounds: [f32; 4],
-    /// What is said of it.
+    /// The caption.
     pub text: String,
-    /// Which of so many groups it belongs to, for its colour.
+    /// Its group and the number of groups, for its colour.
     pub group: (usize, usize),
 }
 
@@ -30,7 +30,7 @@ pub fn boxed(width: usize, height: usize, pixels: Vec<u8>, boxes: &[Boxed]) -> R
         canvas.rectangle(left, bottom.saturating_sub(PEN), w, PEN, ink);
         canvas.rectangle(left, top, PEN, h, ink);
         canvas.rectangle(right.saturating_sub(PEN), top, PEN, h, ink);
-        // Words stand above the box, or inside it where there is no room.
+        // The caption is above the box, or inside it at the top edge of the picture.
         let line = LINE + 2 * PEN;
         let y = if top >= line { top - line } else { top };
         let long = text.chars().count() * ADVANCE + 2 * PEN;

@@ -1,9 +1,9 @@
-//! Pixels on a white ground: antialiased dots and plain letters.
+//! A raster image on white: antialiased dots, rectangles and bitmap letters.
 
 use super::glyphs::{GLYPHS, HEIGHT, WIDTH};
 use image::{ExtendedColorType, ImageEncoder, ImageResult};
 
-/// How large the letters' pixels are, and how far a letter is from the next.
+/// Scale of the letters, and the distance from one letter to the next.
 const ZOOM: usize = 2;
 pub const ADVANCE: usize = (WIDTH + 1) * ZOOM;
 /// The height of a line of letters.
@@ -17,12 +17,12 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// A picture to draw on.
+    /// A canvas with the given picture.
     pub fn of(width: usize, height: usize, pixels: Vec<u8>) -> Self {
         Canvas { width, height, pixels }
     }
 
-    /// A filled rectangle; what lies outside is left out.
+    /// A filled rectangle, clipped to the canvas.
     pub fn rectangle(&mut self, x: usize, y: usize, width: usize, height: usize, colour: [u8; 3]) {
         for row in y..(y + height).min(self.height) {
             for column in x..(x + width).min(self.width) {
@@ -35,7 +35,7 @@ impl Canvas {
         Canvas { width, height, pixels: vec![255; width * height * 3] }
     }
 
-    /// Covers a share of the pixel; outside there is nothing to cover.
+    /// Blends `colour` into a pixel; does nothing outside the canvas.
     fn cover(&mut self, x: usize, y: usize, colour: [u8; 3], share: f32) {
         if x < self.width && y < self.height {
             let pixel = &mut self.pixels[(y * self.width + x) * 3..][..3];
@@ -45,7 +45,7 @@ impl Canvas {
         }
     }
 
-    /// A disc; pixels at its edge are covered by as much of it as lies in them, nearly.
+    /// A disc; pixels at its edge are blended by their approximate coverage.
     pub fn dot(&mut self, x: f32, y: f32, radius: f32, colour: [u8; 3], opacity: f32) {
         let span = |v: f32| (v - radius - 1.0).max(0.0) as usize..=(v + radius + 1.0).max(0.0) as usize;
         for row in span(y) {
@@ -56,7 +56,7 @@ impl Canvas {
         }
     }
 
-    /// Letters from (`x`, `y`), their upper left corner.
+    /// Text with its upper left corner at (`x`, `y`).
     pub fn text(&mut self, x: usize, y: usize, text: &str, colour: [u8; 3]) {
         for (i, letter) in text.chars().enumerate() {
             let known = (letter as usize).checked_sub(' ' as usize).and_then(|place| GLYPHS.get(place));
@@ -69,7 +69,7 @@ impl Canvas {
         }
     }
 
-    /// The file.
+    /// The picture as a PNG file.
     pub fn png(&self) -> ImageResult<Vec<u8>> {
         let mut out = Vec::new();
         let encoder = image::codecs::png::PngEncoder::new(&mut out);

@@ -1,10 +1,10 @@
-//! Letters of five by eight pixels, for pictures that cannot hold text.
+//! Bitmap letters of five by eight pixels, for PNG files.
 
-/// Their size; the eighth row is for what hangs below the line.
+/// Size of a letter; the eighth row is for descenders.
 pub const WIDTH: usize = 5;
 pub const HEIGHT: usize = 8;
 
-/// The signs of ASCII from the space to the tilde: five columns each, the lowest bit on top.
+/// The ASCII characters from the space to the tilde: five columns each, the lowest bit on top.
 #[rustfmt::skip]
 pub const GLYPHS: [[u8; WIDTH]; 95] = [
     [0x00, 0x00, 0x00, 0x00, 0x00], [0x00, 0x00, 0x5f, 0x00, 0x00], [0x00, 0x07, 0x00, 0x07, 0x00], [0x14, 0x7f, 0x14, 0x7f, 0x14], [0x24, 0x2a, 0x7f, 0x2a, 0x12],

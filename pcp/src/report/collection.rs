@@ -1,16 +1,17 @@
-//! A page about a collection that was clustered or purified: what belongs together, what does not, and which labels are
-//! probably wrong. It has the parts of a run's page that need no training.
+//! The page about a collection of images that was clustered or purified: its clusters, its outliers and the labels that are
+//! probably wrong. It has the parts of a run's page that do not come from training.
 
 use super::sheets::Clustering;
-use super::{Limits, Pool, View, map, rounded, sprites};
+use super::{PageLimits, PageSection, Pool, map, rounded, sprites};
 use crate::data::{Images, Labels};
 use pcp_core::cluster_count::Tried;
+use pcp_core::error::{Kind, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::Grouping;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Images that do not belong, and labels that are wrong, at the most.
+/// The most outliers, and the most label errors, that are shown.
 const SHOWN: usize = 60;
 
 /// A label that is probably wrong.
@@ -20,48 +21,48 @@ pub struct Suspect {
     pub row: u32,
     /// Its label.
     pub label: String,
-    /// The label of its company.
+    /// The suggested label.
     pub suggested: String,
     /// How doubtful its label is.
     pub doubt: f32,
 }
 
-/// What a page says of a collection.
+/// The contents of a page about a collection.
 pub struct Collection {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What was found, in a sentence.
+    /// A summary in one sentence.
     pub sentence: String,
     /// (name, value, note) of the key figures.
     pub tiles: Vec<[String; 3]>,
-    /// What the page lacks, and why.
+    /// Notes on what is missing from the page, and why.
     pub notes: Vec<String>,
     /// Names of the rows.
     pub names: Vec<String>,
     /// Classes, when every row has one.
     pub labels: Option<Labels>,
-    /// Clusters, and what became of every row.
+    /// The cluster and status of every row.
     pub grouping: Grouping,
-    /// Whether they are clusters alone, without purification.
+    /// Whether the clusters were not purified.
     pub plain: bool,
-    /// The rows that belong least, the least first.
+    /// The outliers, the highest score first.
     pub suspicious: Vec<usize>,
-    /// Labels that are probably wrong, the most doubtful first, and how many there are in all.
+    /// Labels that are probably wrong, the most doubtful first, and their total number.
     pub label_errors: (Vec<Suspect>, usize),
     /// The numbers of clusters that were tried, and the one taken.
     pub tried: Option<(Vec<Tried>, usize)>,
-    /// The rows themselves.
+    /// The embeddings.
     pub features: Arc<Matrix>,
 }
 
-/// Looks at a collection; `pictures` makes small pictures of the rows it is given. `on_step` is called with the number of
-/// [`super::steps`] done.
-pub fn look_at(
+/// The section about a collection; `pictures` makes thumbnails of the given rows. `on_step` is called with the number of
+/// [`super::steps`] done, and often in between while the map starts; its error ends the report.
+pub fn collection_section(
     collection: &Collection,
     pictures: &dyn Fn(&[u32]) -> Images,
-    limits: Limits,
-    on_step: &mut dyn FnMut(usize),
-) -> View {
+    limits: PageLimits,
+    on_step: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<PageSection> {
     let c = collection;
     let mut pool = Pool::default();
     let label_errors: Vec<Value> = (c.label_errors.0.iter().take(SHOWN))
@@ -70,13 +71,16 @@ pub fn look_at(
     let outliers: Vec<u32> = c.suspicious.iter().take(SHOWN).map(|row| pool.add(*row as u32)).collect();
     let clustering = Clustering::new(&c.grouping, c.labels.as_ref(), None);
     let sheets = clustering.sheets(&mut pool);
-    // Of directions alone, whatever the clusters went by. Rows that have no place have no map.
-    let map = map(&c.features, limits.points, &mut pool, on_step).ok();
+    // The map uses cosine distances, whatever the metric of the clusters. Features that t-SNE refuses have no map.
+    let map = match map(&c.features, limits.points, &mut pool, on_step) {
+        Err(e) if e.kind == Kind::Stopped => return Err(e),
+        made => made.ok(),
+    };
     let shown: Vec<u32> = pool.rows[..pool.rows.len().min(limits.images)].to_vec();
     let small = pictures(&shown);
     let thumbnails =
         sprites::thumbnails(&small, &(0..small.len() as u32).collect::<Vec<_>>(), limits.bytes).unwrap_or_default();
-    View(json!({
+    Ok(PageSection(json!({
         "name": c.name,
         "sentence": c.sentence,
         "tiles": c.tiles,
@@ -91,8 +95,8 @@ pub fn look_at(
         "clusters_in_all": clustering.len(),
         "sheets": sheets,
         "outliers": outliers,
-        "outliers_about": "Of the images that purification took out of their clusters, those that belong least: far from \
-            their own cluster compared with the next, or seldom in its company. All of them are in suspicious.csv.",
+        "outliers_about": "Of the images that purification took out of their clusters, those with the highest outlier scores: far from \
+            their own cluster compared with the next, or seldom in one cluster with its centre. All of them are in suspicious.csv.",
         "label_errors": label_errors,
         "label_errors_in_all": c.label_errors.1,
         "tried": c.tried.as_ref().map(|(tried, chosen)| json!({
@@ -105,5 +109,5 @@ pub fn look_at(
         "map": map,
         "images": pool.columns(&|row| &c.names[row], c.labels.as_ref(), Some(&c.grouping)),
         "thumbnails": thumbnails,
-    }))
+    })))
 }

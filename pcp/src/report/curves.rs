@@ -1,13 +1,13 @@
-//! Curves over the epochs, thinned so that a long run's page is no larger than a short one's.
+//! Curves over the epochs, thinned so that the pages of long runs stay small.
 
 use crate::run::EpochRecord;
 use serde_json::{Value, json};
 
-/// Points of a curve at the most.
+/// The most points of a curve.
 pub const POINTS: usize = 400;
 
-/// At most [`POINTS`] records, evenly spaced, with the first and the last. Of records that lie together, the last with a probe
-/// stands for all: kNN is measured seldom, and what was measured should be seen.
+/// At most [`POINTS`] records, evenly spaced, with the first and the last. Of adjacent records, the last with a probe is
+/// chosen, so that the few kNN values are shown.
 pub fn thin(records: &[EpochRecord]) -> Vec<&EpochRecord> {
     let n = records.len();
     if n <= POINTS {
@@ -29,7 +29,7 @@ pub fn thin(records: &[EpochRecord]) -> Vec<&EpochRecord> {
 /// The columns that are drawn, of a run on `images` training images (0 where their number is not known); `epochs` are those of a round.
 pub fn curves(records: &[EpochRecord], epochs: u32, images: usize) -> Value {
     let shown = thin(records);
-    // Six digits are more than a screen shows.
+    // Six digits are enough for a screen.
     let short = |x: f64| if x.is_finite() { format!("{x:.5e}").parse().unwrap_or(x).into() } else { Value::Null };
     let column = |f: &dyn Fn(&EpochRecord) -> Option<f64>| -> Vec<Value> {
         shown.iter().map(|r| f(r).map_or(Value::Null, short)).collect()

@@ -1,4 +1,4 @@
-//! Everything that a page says of a run, read from its folder. What is missing or broken is left out, and said.
+//! The contents of a run folder for the report. Missing or damaged files are left out with a note.
 
 use crate::config::Resolved;
 use crate::data::Labels;
@@ -7,7 +7,7 @@ use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::Grouping;
 
-/// What a run folder holds.
+/// The contents of a run folder.
 pub struct Contents {
     pub name: String,
     pub config: Resolved,
@@ -15,23 +15,23 @@ pub struct Contents {
     pub records: Vec<EpochRecord>,
     pub result: Option<RunResult>,
     pub files: Vec<FileRow>,
-    /// The class of every file, where each has one.
+    /// The class of every file, if each has one.
     pub labels: Option<Labels>,
-    /// The newest clusters, unless every image is its own.
+    /// The newest clusters, unless every image is its own instance.
     pub grouping: Option<Grouping>,
-    /// When they were made, in words.
+    /// When they were found, for display.
     pub grouped: String,
-    /// The clusters before them.
+    /// The previous clusters.
     pub before: Option<Grouping>,
     pub embeddings: Option<Matrix>,
     /// The warnings of the run, one of each kind, and how often each was given.
     pub warnings: Vec<(Warning, usize)>,
-    /// What the page lacks, and why.
+    /// Notes on what is missing from the page, and why.
     pub notes: Vec<String>,
 }
 
 impl Contents {
-    /// Training images; 0 where nothing tells their number.
+    /// Number of training images; 0 if unknown.
     pub fn images(&self) -> usize {
         self.result.as_ref().map_or(self.files.len(), |result| result.images)
     }
@@ -50,7 +50,7 @@ pub fn gather(run: &RunFolder) -> Result<Contents> {
     let embeddings = parts.read("embeddings.npy", RunFolder::read_embeddings);
     let embeddings = parts.fitting("embeddings.npy", embeddings, |e| fits(e.rows));
 
-    // However many clusterings are kept, the newest two are read.
+    // Only the newest two clusterings are read.
     let mut stored = run.epochs_with_clusters();
     let mut newest = |parts: &mut Parts| {
         let (round, epoch) = stored.pop()?;
@@ -86,7 +86,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// A part, when its file is there and whole.
+    /// Reads a file; `None`, with a note, if it is missing or damaged.
     fn read<T>(&mut self, file: &str, read: impl FnOnce(&RunFolder) -> Result<T>) -> Option<T> {
         if !self.run.file(file).exists() {
             return None;
@@ -94,7 +94,7 @@ impl Parts<'_> {
         read(self.run).map_err(|e| self.notes.push(format!("{file} is left out: {}.", e.message))).ok()
     }
 
-    /// A part, when it is about the images of `files.csv`.
+    /// Checks that a part has the rows of `files.csv`; `None`, with a note, if it does not.
     fn fitting<T>(&mut self, file: &str, part: Option<T>, fits: impl FnOnce(&T) -> bool) -> Option<T> {
         let part = part?;
         if !fits(&part) {

@@ -24,7 +24,7 @@ pub enum Level {
     Unknown,
 }
 
-/// A light and what it says.
+/// A light and its text.
 #[derive(Debug, Serialize)]
 pub struct Light {
     pub name: &'static str,
@@ -32,7 +32,7 @@ pub struct Light {
     pub text: String,
 }
 
-/// The level of something that should be large.
+/// The level of a value that should be large.
 fn level(value: f64, [bad, fair]: [f64; 2]) -> Level {
     match value {
         v if v < bad => Level::Bad,
@@ -42,7 +42,7 @@ fn level(value: f64, [bad, fair]: [f64; 2]) -> Level {
 }
 
 pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light> {
-    let no_clusters = || (Level::Unknown, "There are no clusters to look at.".to_string());
+    let no_clusters = || (Level::Unknown, "There are no clusters yet.".to_string());
     let percent = |share: f64| format!("{:.0}\u{a0}%", 100.0 * share);
 
     let collapse = match &contents.embeddings {
@@ -55,7 +55,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     };
     let balance = clustering.map_or_else(no_clusters, |c| {
         let (largest, clusters) = (c.largest(), c.len());
-        // Of few clusters one is always large.
+        // With few clusters, one is always large.
         let many = LARGEST[1].max(2.0 / clusters as f64).min(LARGEST[0]);
         let at = if clusters > 2 { [LARGEST[0], many] } else { [0.9, 0.9] };
         let text = match clusters {
@@ -83,7 +83,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
 
     let lights = [("Collapse", collapse), ("Balance", balance), ("Stability", churn), ("Purification", kept)];
     let light = |(name, (level, text)): (&'static str, (Level, String))| match warned(contents, name) {
-        // A run that warned of it earlier gets no better light than this.
+        // After an earlier warning, the light is at most fair.
         Some(times) if matches!(level, Level::Good | Level::Unknown) => {
             Light { name, level: Level::Fair, text: format!("{text} The run warned of it {times}.") }
         }
@@ -92,13 +92,13 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     lights.into_iter().map(light).collect()
 }
 
-/// How often the run warned of what a light watches.
+/// How often the run gave the warning of a light.
 fn warned(contents: &Contents, light: &str) -> Option<String> {
     let (_, count) = contents.warnings.iter().find(|(warning, _)| watched(warning) == Some(light))?;
     Some(if *count == 1 { "once".into() } else { format!("{count} times") })
 }
 
-/// The light that watches what a warning is about.
+/// The light that a warning belongs to.
 pub fn watched(warning: &Warning) -> Option<&'static str> {
     match warning {
         Warning::Collapse { .. } => Some("Collapse"),

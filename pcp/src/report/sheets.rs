@@ -1,4 +1,4 @@
-//! Clusters as people look at them: a list, sheets of their members, what does not belong, and the classes in them.
+//! Clusters for display: a list, sheets of their members, outliers, and the table of clusters and classes.
 
 use super::{Pool, rounded};
 use crate::data::Labels;
@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Clusters of every kind that get a sheet.
+/// Clusters with a sheet, for each way of choosing them.
 const SHEETS: usize = 6;
 /// Members that a sheet shows of every status, in the order of [`Status::ALL`].
 const SHOWN: [usize; 5] = [15, 15, 7, 7, 7];
-/// Images that do not belong.
+/// Number of outliers.
 const OUTLIERS: usize = 30;
-/// Clusters that are listed.
+/// The most clusters in the list.
 const LISTED: usize = 400;
 /// Rows and columns of the table of clusters and classes.
 const CONFUSION: (usize, usize) = (30, 20);
-/// Smaller clusters are pure by chance.
-const TELLING: usize = 4;
+/// Smaller clusters can be pure by chance and are not ranked by purity.
+const SMALLEST_RANKED: usize = 4;
 
-/// A cluster and what is known of it.
+/// A cluster with its figures.
 pub struct Cluster {
     pub id: u32,
     /// Its members, nearest first.
@@ -30,7 +30,7 @@ pub struct Cluster {
     pub counts: [usize; 5],
     /// The class of most members, and their share of all and of those that are kept.
     pub majority: Option<(u32, f64, Option<f64>)>,
-    /// Share of its members and those of the cluster before that is most like it which are in both.
+    /// Intersection over union with the most similar cluster of the previous clustering.
     pub same: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub struct Clustering<'a> {
 }
 
 impl<'a> Clustering<'a> {
-    /// The clusters of `grouping`, held against the classes and against the clusters `before`, where they are known.
+    /// The clusters of `grouping`, compared with the classes and with the previous clusters, if known.
     pub fn new(grouping: &'a Grouping, labels: Option<&'a Labels>, before: Option<&Grouping>) -> Self {
         let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (row, cluster) in grouping.cluster.iter().enumerate() {
@@ -86,13 +86,13 @@ impl<'a> Clustering<'a> {
         self.clusters.first().map_or(0.0, |c| c.members.len() as f64) / self.grouping.cluster.len().max(1) as f64
     }
 
-    /// Share of the images that learn in company.
+    /// Share of the images that have a positive set.
     pub fn kept(&self) -> f64 {
         let status = &self.grouping.status;
         status.iter().filter(|s| s.belongs()).count() as f64 / status.len().max(1) as f64
     }
 
-    /// The largest clusters in figures.
+    /// The figures of the largest clusters.
     pub fn list(&self) -> Vec<Value> {
         let share = |x: f64| rounded(x as f32, 3);
         let row = |c: &Cluster| {
@@ -109,9 +109,9 @@ impl<'a> Clustering<'a> {
         self.clusters.iter().take(LISTED).map(row).collect()
     }
 
-    /// The clusters that are worth a look, by what makes them so, and the members that are shown of each.
+    /// The clusters that are shown as sheets (largest, purest, most mixed, most changed), and the members shown of each.
     pub fn sheets(&self, pool: &mut Pool) -> Value {
-        let telling = || self.clusters.iter().filter(|c| c.members.len() >= TELLING);
+        let telling = || self.clusters.iter().filter(|c| c.members.len() >= SMALLEST_RANKED);
         let by = |key: &dyn Fn(&Cluster) -> Option<f64>| -> Vec<&Cluster> {
             let mut found: Vec<(f64, &Cluster)> = telling().filter_map(|c| Some((key(c)?, c))).collect();
             found.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -135,7 +135,7 @@ impl<'a> Clustering<'a> {
         json!({ "kinds": named, "of": sheets })
     }
 
-    /// Members of every status: those kept from the nearest on, the others from the farthest.
+    /// Members of every status: kept ones from the nearest, others from the farthest.
     fn sheet(&self, cluster: &Cluster, pool: &mut Pool) -> Value {
         let mut groups = Vec::new();
         for (status, shown) in Status::ALL.into_iter().zip(SHOWN) {
@@ -161,7 +161,7 @@ impl<'a> Clustering<'a> {
         rows.into_iter().map(|row| pool.add(row as u32)).collect()
     }
 
-    /// How many members of every class the clusters have: the largest of both, side by side with their classes.
+    /// The contingency table of the largest clusters and classes.
     pub fn confusion(&self) -> Option<Value> {
         let labels = self.labels?;
         let mut sizes: Vec<(usize, u32)> = (0..labels.classes.len() as u32).map(|class| (0, class)).collect();
@@ -187,7 +187,7 @@ impl<'a> Clustering<'a> {
     }
 }
 
-/// The value that comes most often, the smallest of several, and how often.
+/// The most frequent value (the smallest of equals) and its count.
 fn most_common(values: impl Iterator<Item = u32>) -> Option<(u32, usize)> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     values.for_each(|v| *counts.entry(v).or_default() += 1);

@@ -11,9 +11,9 @@ use serde::Serialize;
 /// Tiles in a row, and rows of a sheet.
 const COLUMNS: usize = 64;
 const ROWS: usize = 32;
-/// From good to bearable. A sheet that is too large at one is tried at the next.
+/// JPEG qualities: a sheet that is too large at one is tried at the next.
 const QUALITIES: [u8; 4] = [76, 64, 50, 36];
-/// The JPEG block: tiles of whole blocks do not run into each other.
+/// Side of a JPEG block: tiles of whole blocks do not blur into each other.
 const BLOCK: usize = 8;
 
 /// Tiles in sheets. Tile `i` is on sheet `i / (64 * 32)`, row by row.
@@ -31,14 +31,14 @@ pub struct Sprites {
     pub sheets: Vec<String>,
 }
 
-/// Thumbnails of `rows`, in `budget` bytes at the most: where they would take more, the last are left out.
+/// Thumbnails of `rows`, in at most `budget` bytes: the last are left out if they do not fit.
 pub fn thumbnails(images: &Images, rows: &[u32], budget: usize) -> Result<Sprites> {
     let wanted = match rows.len() {
         0..=2000 => 56,
         2001..=4000 => 48,
         _ => 40,
     };
-    // Larger than the images are would be waste.
+    // Not larger than the images.
     let short = |row: &u32| images.sample(*row as usize).map(|s| s.image.width.min(s.image.height));
     let largest = rows.par_iter().map(short).try_reduce(|| 0, |a, b| Ok(a.max(b)))?;
     let largest = if rows.is_empty() { wanted } else { largest.next_multiple_of(BLOCK) };
@@ -71,7 +71,7 @@ fn tile(resampler: &mut Resampler, image: &Image, side: usize) -> Vec<u8> {
     values.into_iter().map(|v| (v * 255.0 + 0.5) as u8).collect()
 }
 
-/// A greyed picture with its heat in yellow to red, the hotter the more of it.
+/// A grey picture under its heat map in yellow to red.
 fn overlay(plain: &[u8], heat: &[f32], cells: usize, side: usize) -> Vec<u8> {
     const WARM: [f32; 3] = [255.0, 214.0, 64.0];
     const HOT: [f32; 3] = [214.0, 20.0, 40.0];
@@ -87,7 +87,7 @@ fn overlay(plain: &[u8], heat: &[f32], cells: usize, side: usize) -> Vec<u8> {
         let ((x0, x1, fx), (y0, y1, fy)) = (between(i % side), between(i / side));
         let row = |y: usize| at(x0, y) * (1.0 - fx) + at(x1, y) * fx;
         let h = row(y0) * (1.0 - fy) + row(y1) * fy;
-        // Not a number is no heat.
+        // NaN counts as no heat.
         let h = if h.is_finite() { h } else { 0.0 };
         let grey = pixel.iter().map(|p| f32::from(*p)).sum::<f32>() / 3.0;
         let alpha = 0.8 * h.sqrt();
@@ -134,7 +134,7 @@ fn sheet(tiles: &[Vec<u8>], side: usize, columns: usize, quality: u8) -> String 
     let encoder = JpegEncoder::new_with_quality(&mut jpeg, quality);
     match image::ImageEncoder::write_image(encoder, &pixels, width as u32, height as u32, ExtendedColorType::Rgb8) {
         Ok(()) => format!("data:image/jpeg;base64,{}", base64(&jpeg)),
-        // Sheets are small enough for JPEG, and memory takes what is written; a page without one is still a page.
+        // Encoding does not fail here: sheets are small enough for JPEG. If it did, the sheet would be empty.
         Err(_) => String::new(),
     }
 }

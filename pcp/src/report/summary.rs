@@ -1,10 +1,10 @@
-//! The run in a sentence, in figures, and in its settings.
+//! The summary of a run: a sentence, key figures, results and settings.
 
 use super::gather::Contents;
 use crate::config::{Arch, Config, Resolved, System};
 use serde_json::{Value, json};
 
-/// A whole number with its thousands apart.
+/// A whole number with thousands separators.
 pub fn thousands(n: usize) -> String {
     let digits = n.to_string();
     let first = digits.len() % 3;
@@ -18,7 +18,7 @@ pub fn thousands(n: usize) -> String {
     out
 }
 
-/// A time as a clock shows it, short enough for a tile, and its unit.
+/// A duration for a tile, and its unit.
 pub fn clock(seconds: f64) -> (String, &'static str) {
     let s = seconds.round() as u64;
     match (s / 3600, s / 60 % 60, s % 60) {
@@ -50,7 +50,7 @@ fn kept(contents: &Contents) -> Option<(usize, f64)> {
     Some((clusters.len(), kept as f64 / g.status.len().max(1) as f64))
 }
 
-/// kNN at the beginning (the first probe, where the untrained network was not measured) and at the end.
+/// kNN before training (or of the first probe, if that was not measured) and at the end.
 fn knn(contents: &Contents) -> (Option<f64>, Option<f64>) {
     let probes = || contents.records.iter().filter_map(|r| r.knn);
     match &contents.result {
@@ -70,7 +70,7 @@ pub fn sentence(contents: &Contents) -> String {
     let network = network(&contents.config);
     let plural = |n: usize| if n == 1 { "one epoch".to_string() } else { format!("{} epochs", thousands(n)) };
     let mut text = match (&contents.result, done) {
-        (Some(_), 0) => format!("{network} looked at {images} without learning"),
+        (Some(_), 0) => format!("{network} was not trained on {images}"),
         (Some(_), n) => format!("{network} learned from {images} for {}", plural(n)),
         (None, 0) => {
             return format!(
@@ -167,7 +167,7 @@ pub fn config(config: &Resolved) -> Vec<[String; 3]> {
         .collect()
 }
 
-/// (name, value) of what made the run.
+/// (name, value) of the run's origin: command, data, version and CPU.
 pub fn about(contents: &Contents) -> Value {
     let about = &contents.about;
     let mut rows = vec![

@@ -1,4 +1,4 @@
-//! Thinning, thumbnails, escaping, and what is said of small and odd runs.
+//! Tests of the report: thinning, thumbnails, escaping, and degenerate runs.
 
 use super::curves::{POINTS, thin};
 use super::page::inert;
@@ -7,6 +7,7 @@ use super::summary::{clock, thousands};
 use super::*;
 use crate::data::Image;
 use crate::run::{EpochRecord, Warning};
+use pcp_core::purify::Status;
 
 fn record(epoch: u32, knn: Option<f64>) -> EpochRecord {
     EpochRecord {
@@ -133,7 +134,7 @@ fn heat_is_red_where_it_is_hot() {
     let (cold, hot) = (sheet.get_pixel(96 + 4, 4), sheet.get_pixel(96 + 90, 90));
     assert!(cold[0].abs_diff(100) < 12 && cold[2].abs_diff(100) < 12, "{cold:?}");
     assert!(hot[0] > 150 && hot[2] < 80, "{hot:?}");
-    // Heat that is no number is no heat.
+    // NaN counts as no heat.
     heat_maps(&images, &[(0, &[f32::NAN, 0.0, 0.0, 0.0])], 2, 96, usize::MAX).unwrap();
 }
 
@@ -167,9 +168,9 @@ fn nothing_in_the_data_can_end_the_script() {
     let hostile = json!({ "file": "</script><script>alert('x')</script><!-- \u{2028} ä 猫 \"" });
     let text = inert(&hostile.to_string());
     assert!(!text.contains('<'));
-    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), hostile, "and it says the same");
-    // What looks like a place to fill stays as it is.
-    let view = View(json!({ "name": "{{style}} {{script}} {{data}}" }));
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), hostile, "the JSON is the same");
+    // Placeholders of the template that occur in names stay as they are.
+    let view = PageSection(json!({ "name": "{{style}} {{script}} {{data}}" }));
     assert!(page(&[view]).unwrap().contains("{{style}} {{script}} {{data}}"));
 }
 
@@ -182,25 +183,66 @@ fn long_names_keep_their_ends() {
 }
 
 #[test]
-fn places_are_evenly_spaced() {
+fn rows_are_evenly_spaced() {
     assert_eq!(evenly(10, 5).collect::<Vec<_>>(), [0, 2, 4, 6, 8]);
     assert_eq!(evenly(2, 5).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(evenly(0, 5).count(), 0);
 }
 
 #[test]
-fn degenerate_embeddings_have_a_place() {
+fn degenerate_embeddings_have_a_map() {
     for features in [Matrix::new(1, vec![1.0]), Matrix::new(3, vec![0.5; 12]), Matrix::new(2, vec![0.0, 1.0, 1.0, 0.0])]
     {
         let rows = features.rows;
-        let drawn = map(&features, 100, &mut Pool::default(), &mut |_| ()).unwrap();
+        let drawn = map(&features, 100, &mut Pool::default(), &mut |_| Ok(())).unwrap();
         assert_eq!(drawn["x"].as_array().unwrap().len(), rows);
         assert_eq!(neighbours(&features, &mut Pool::default()).len(), rows);
     }
 }
 
+/// A stop requested at any callback ends the map, also while the start is computed, and the report with it: it is no reason to
+/// leave the map out of the page.
 #[test]
-fn the_lights_know_the_warnings_they_watch() {
+fn the_map_and_the_report_can_be_cancelled() {
+    let features = Matrix::new(300, (0..9_000).map(|i| (i * 7919 % 1009) as f32 / 1009.0).collect());
+    for after in [0, 1, 5] {
+        let mut calls = 0;
+        let mut on_step = |_| {
+            calls += 1;
+            if calls > after { Err(Error::stopped()) } else { Ok(()) }
+        };
+        let e = map(&features, 100, &mut Pool::default(), &mut on_step).unwrap_err();
+        assert_eq!((e.kind, calls), (Kind::Stopped, after + 1));
+    }
+    let rows = features.rows;
+    let collection = Collection {
+        name: "collection".into(),
+        sentence: String::new(),
+        tiles: Vec::new(),
+        notes: Vec::new(),
+        names: vec![String::new(); rows],
+        labels: None,
+        grouping: Grouping {
+            cluster: vec![0; rows],
+            status: vec![Status::Kept; rows],
+            distance: vec![0.0; rows],
+            vote: vec![f32::NAN; rows],
+        },
+        plain: true,
+        suspicious: Vec::new(),
+        label_errors: (Vec::new(), 0),
+        tried: None,
+        features: Arc::new(features),
+    };
+    let section = |on_step: &mut dyn FnMut(usize) -> Result<()>| {
+        collection_section(&collection, &|_| Images::default(), PageLimits::shared(10, 1), on_step)
+    };
+    assert_eq!(section(&mut |_| Err(Error::stopped())).unwrap_err().kind, Kind::Stopped);
+    assert_eq!(section(&mut |_| Ok(())).unwrap().name(), "collection");
+}
+
+#[test]
+fn lights_show_their_warnings() {
     let of = |w: Warning| health::watched(&w);
     assert_eq!(of(Warning::Collapse { spread: 0.01 }), Some("Collapse"));
     assert_eq!(of(Warning::Imbalance { share: 0.7 }), Some("Balance"));
@@ -210,7 +252,7 @@ fn the_lights_know_the_warnings_they_watch() {
 }
 
 #[test]
-fn numbers_are_for_people() {
+fn numbers_are_formatted() {
     assert_eq!(
         [3.4, 103.0, 7500.0].map(clock),
         [("3".into(), "seconds"), ("1:43".into(), "minutes"), ("2:05".into(), "hours")]

@@ -5,19 +5,19 @@ use pcp_core::error::{Error, Result};
 use std::fs;
 use std::path::PathBuf;
 
-/// How many are kept.
+/// Number of checkpoints that are kept.
 const KEEP: usize = 2;
 
-/// The newest checkpoint that is whole, and what is wrong with those after it, which were put aside.
+/// The newest readable checkpoint, and the errors of newer ones, which were renamed.
 pub struct Restored<T> {
-    /// What it holds; none where nothing was saved yet.
+    /// Its contents; `None` if there is no checkpoint yet.
     pub state: Option<T>,
     /// Why newer ones cannot be used.
     pub damaged: Vec<String>,
 }
 
 impl RunFolder {
-    /// All checkpoints, oldest first: their names are in the order of time.
+    /// All checkpoints, oldest first: their names sort by time.
     pub fn checkpoints(&self) -> Result<Vec<PathBuf>> {
         let folder = self.file("checkpoints");
         let entries = fs::read_dir(&folder).map_err(|e| Error::io("read", &folder, &e))?;
@@ -49,7 +49,7 @@ impl RunFolder {
                         name.push(".damaged");
                         let _ = fs::rename(path, name);
                     }
-                    // A kill may have come before the oldest was removed.
+                    // A killed process may not have removed the oldest.
                     self.keep_newest()?;
                     return Ok(Restored { state: Some(state), damaged: why });
                 }
@@ -59,7 +59,7 @@ impl RunFolder {
         match damaged.first() {
             Some((_, why)) => Err(Error::file(
                 format!("no checkpoint of {} can be used: {why}", self.path().display()),
-                "begin the run anew with --overwrite",
+                "start the run again with --overwrite",
             )),
             None => Ok(Restored { state: None, damaged: Vec::new() }),
         }

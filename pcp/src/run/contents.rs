@@ -47,7 +47,7 @@ impl RunFolder {
         Ok(grouping)
     }
 
-    /// The (round, epoch) whose clusters are kept, in order.
+    /// The (round, epoch) pairs with stored clusters, in order.
     pub fn epochs_with_clusters(&self) -> Vec<(u32, u32)> {
         let entries = std::fs::read_dir(self.file("clusters")).into_iter().flatten().flatten();
         let parse = |name: String| -> Option<(u32, u32)> {
@@ -85,14 +85,14 @@ impl RunFolder {
     }
 }
 
-/// Every line of a CSV file but its heading, read by `parse`, which is also told the line's number.
+/// The results of `parse` for every line of a CSV file except its heading; `parse` also gets the line's number.
 fn lines<T>(path: &Path, parse: impl Fn(usize, &[String]) -> Result<T>) -> Result<Vec<T>> {
     let text = String::from_utf8_lossy(&read_bytes(path)?).into_owned();
     csv::rows(&text).iter().enumerate().skip(1).map(|(i, row)| parse(i + 1, row)).collect()
 }
 
 fn number<T: FromStr>(path: &Path, line: usize, text: &str) -> Result<T> {
-    text.parse().map_err(|_| wrong(path, line, &format!("{text} is no number")))
+    text.parse().map_err(|_| wrong(path, line, &format!("{text} is not a number")))
 }
 
 fn wrong(path: &Path, line: usize, what: &str) -> Error {

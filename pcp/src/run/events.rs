@@ -1,6 +1,6 @@
-//! `tensorboard/`: what `metrics.jsonl` says, and the sizes of the clusters, for TensorBoard.
+//! `tensorboard/`: the metrics of `metrics.jsonl` and the sizes of the clusters, for TensorBoard.
 //!
-//! An event file is a row of records: length, a checksum of the length, the event, a checksum of the event. An event is a protocol
+//! An event file is a sequence of records: length, a checksum of the length, the event, a checksum of the event. An event is a protocol
 //! buffer with the time, the step and its values. The first record names the version; then comes one event for every epoch.
 
 use super::{EpochRecord, RunFolder};
@@ -40,7 +40,7 @@ impl RunFolder {
         append().map_err(|e| Error::io("write", &path, &e))
     }
 
-    /// Cuts the events back to the first `epochs`, and off what a kill left half written.
+    /// Truncates the events to the first `epochs`, and removes an incomplete record at the end.
     pub fn cut_events(&self, epochs: usize) -> Result<()> {
         let path = self.events();
         if !path.exists() {
@@ -52,7 +52,7 @@ impl RunFolder {
     }
 }
 
-/// Where the `count`-th record ends, or the last whole one before it.
+/// The end of the `count`-th record, or of the last complete one before it.
 fn end_of(bytes: &[u8], count: usize) -> usize {
     let mut end = 0;
     for _ in 0..count {
@@ -73,7 +73,7 @@ fn event(step: i64) -> Message {
     Message::new().double(1, now).int(2, step)
 }
 
-/// What is drawn over the epochs.
+/// The scalars of an epoch.
 fn scalars(r: &EpochRecord) -> Vec<(&'static str, f64)> {
     let always = [
         ("loss/total", r.loss),
@@ -98,7 +98,7 @@ fn scalars(r: &EpochRecord) -> Vec<(&'static str, f64)> {
     always.into_iter().chain(sometimes.into_iter().filter_map(|(tag, v)| Some((tag, v?)))).collect()
 }
 
-/// A histogram of sizes, in buckets of equal width; a bucket holds what is above the limit before it, up to its own.
+/// A histogram of sizes, in buckets of equal width; a bucket contains sizes above the previous limit, up to its own.
 fn histogram(sizes: &[usize]) -> Message {
     let sizes: Vec<f64> = sizes.iter().map(|s| *s as f64).collect();
     let (least, most) = sizes.iter().fold((f64::INFINITY, 0.0f64), |(a, b), s| (a.min(*s), b.max(*s)));
@@ -129,7 +129,7 @@ fn framed(message: &Message) -> Vec<u8> {
     [&length[..], &masked(&length), &data, &masked(&data)].concat()
 }
 
-/// The checksum as records have it: turned and shifted, so that a checksum of data with a checksum in it is no trap.
+/// The masked checksum of TensorFlow's record format.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     let sum = crc32c(bytes);
     (sum.rotate_right(15).wrapping_add(0xa282_ead8)).to_le_bytes()
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(end_of(&all, 0), 0);
         assert_eq!(end_of(&all, 1), one.len());
         assert_eq!(end_of(&all, 2), one.len() + two.len());
-        assert_eq!(end_of(&all, 9), one.len() + two.len(), "half a record is no record");
+        assert_eq!(end_of(&all, 9), one.len() + two.len(), "an incomplete record is ignored");
         assert_eq!(end_of(&[255; 40], 3), 0, "nor is a length beyond the file");
         // Eight bytes of length, its checksum, two of data, its checksum.
         assert_eq!((one.len(), &one[..8], &one[12..14]), (18, &[2, 0, 0, 0, 0, 0, 0, 0][..], &[0x10, 1][..]));

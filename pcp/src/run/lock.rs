@@ -1,4 +1,4 @@
-//! One process at a time writes to a run folder. The system forgets the lock when its process ends, however it ends.
+//! The lock of a run folder: one process at a time writes to it. The operating system releases the lock when the process ends.
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result};
@@ -6,11 +6,11 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::sync::Arc;
 
-/// The file that is locked. It stays when the run is over: removing it would let two processes lock two files of one name.
+/// The lock file. It is never removed: otherwise two processes could lock two files of the same name.
 pub(super) const FILE: &str = "lock";
 
 impl RunFolder {
-    /// The same folder, held by this process until the last copy of it is gone. Fails while another process holds it.
+    /// Locks the folder until the last clone of it is dropped. An error if another process has locked it.
     pub fn locked(mut self) -> Result<RunFolder> {
         let path = self.file(FILE);
         let io = |e: &std::io::Error| Error::io("write", &path, e);
@@ -24,10 +24,10 @@ impl RunFolder {
                 let process = if process.trim().is_empty() { "another one".into() } else { process.trim().to_string() };
                 return Err(Error::usage(
                     format!("{} is in use by process {process}", self.path().display()),
-                    format!("wait until it is done, or stop it (kill {process}) and give the same command again"),
+                    format!("wait until it ends, or stop it (kill {process}) and run the same command again"),
                 ));
             }
-            // File systems without locks have to do without.
+            // Some file systems have no locks.
             Err(TryLockError::Error(_)) => {}
         }
         let said = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()));
@@ -37,5 +37,5 @@ impl RunFolder {
     }
 }
 
-/// A lock that is held; only its life matters.
-pub(super) type Held = Option<Arc<File>>;
+/// A lock; dropping it releases the lock.
+pub(super) type Lock = Option<Arc<File>>;

@@ -1,4 +1,4 @@
-//! What a run reports: one record per epoch, one result at the end; of a network and of a detector.
+//! The records of a run: one per epoch and one result at the end, for networks and for detectors.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +13,11 @@ pub struct EpochRecord {
     pub clusters: usize,
     /// Clusters that have members; every sample counts as one when each is its own instance.
     pub non_empty: usize,
-    /// Share of samples that have a positive set.
+    /// Share of samples that have a positive set: kept by CP_r or pulled back by CP_s, with at least one other member.
     pub kept: f64,
-    /// Samples that CP_s pulled back.
+    /// Samples that CP_r filtered and CP_s pulled back, because past clusterings vote for them.
     pub pulled_back: usize,
-    /// Samples that CP_s dropped.
+    /// Samples that CP_r kept and CP_s dropped, because past clusterings vote against them.
     pub dropped: usize,
     /// Samples without a positive set.
     pub instances: usize,
@@ -31,7 +31,7 @@ pub struct EpochRecord {
     pub loss_is: Option<f64>,
     /// Learning rate.
     pub lr: f32,
-    /// Seconds in all.
+    /// Total seconds.
     pub seconds: f64,
     /// Seconds for the features that are clustered.
     pub feature_seconds: f64,
@@ -39,13 +39,13 @@ pub struct EpochRecord {
     pub cluster_seconds: f64,
     /// Seconds for training.
     pub train_seconds: f64,
-    /// Images trained on per second, each counted once however many views it has.
+    /// Images trained on per second; an image with several views counts once.
     pub images_per_second: f64,
-    /// Share of a sample's partners, old and new, that changed since the last clustering, on average.
+    /// Mean share of a sample's cluster partners, old and new together, that changed since the last clustering.
     pub churn: Option<f64>,
     /// kNN accuracy in percent, when probed.
     pub knn: Option<f64>,
-    /// The classifier's accuracy in percent, where the system learns by labels.
+    /// The classifier's accuracy in percent, if the system is supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classifier: Option<f64>,
 }
@@ -64,7 +64,7 @@ pub struct RunResult {
     /// kNN of the pooled features at the last epoch.
     #[serde(default)]
     pub knn_pooled: Option<f64>,
-    /// The classifier's accuracy at the last epoch, where the system learns by labels.
+    /// The classifier's accuracy at the last epoch, if the system is supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classifier: Option<f64>,
     /// The epoch of `knn_best`, counted from 1 over all rounds.
@@ -75,23 +75,23 @@ pub struct RunResult {
     pub images: usize,
     /// Clusters at the end that have members.
     pub clusters: usize,
-    /// Share of samples in the positive sets of the final clusters.
+    /// Share of samples that have a positive set in the final clusters.
     pub kept: f64,
     /// Epochs over all rounds.
     pub epochs: u32,
-    /// Seconds of work, over all its parts.
+    /// Total seconds, over all sessions of a resumed run.
     pub seconds: f64,
-    /// The command that began the run.
+    /// The command that started the run.
     pub command: String,
     /// The seed.
     pub seed: u64,
     /// The data set.
     pub data: String,
-    /// Threads of the last part.
+    /// Threads of the last session.
     pub threads: usize,
     /// Version of this program.
     pub version: String,
-    /// Its revision, where it is known.
+    /// Its revision, if known.
     pub revision: String,
 }
 
@@ -102,13 +102,13 @@ pub struct DetectorEpoch {
     pub epoch: u32,
     /// Mean of the whole loss over the steps.
     pub loss: f64,
-    /// Of it, the loss of which anchors are objects.
+    /// Part of it: the objectness of anchors.
     pub loss_objectness: f64,
-    /// Of it, the loss of the anchors' offsets.
+    /// Part of it: the offsets of anchors.
     pub loss_proposals: f64,
-    /// Of it, the loss of the classes of boxes.
+    /// Part of it: the classes of boxes.
     pub loss_classes: f64,
-    /// Of it, the loss of the boxes' offsets.
+    /// Part of it: the offsets of boxes.
     pub loss_boxes: f64,
     /// Learning rate.
     pub lr: f64,
@@ -125,18 +125,18 @@ pub struct DetectorResult {
     pub loss: f64,
     /// Images.
     pub images: usize,
-    /// Seconds of work, over all its parts.
+    /// Total seconds, over all sessions of a resumed run.
     pub seconds: f64,
     /// The settings in a line.
     pub protocol: String,
-    /// The command that began the run.
+    /// The command that started the run.
     pub command: String,
     /// The seed.
     pub seed: u64,
-    /// Threads of the last part.
+    /// Threads of the last session.
     pub threads: usize,
     /// Version of this program.
     pub version: String,
-    /// Its revision, where it is known.
+    /// Its revision, if known.
     pub revision: String,
 }

@@ -1,4 +1,4 @@
-//! `stamps.csv`: what every file of the images looked like when they were read, so that a replaced one can be named.
+//! `stamps.csv`: size and modification time of every image file when it was read, so that changed files can be named.
 
 use super::RunFolder;
 use crate::data::{Dataset, FileStamp, Stamp};
@@ -11,7 +11,7 @@ use std::io::Write;
 const NAME: &str = "stamps.csv";
 
 impl RunFolder {
-    /// Writes the stamps of the files of `data`; nothing where it has none.
+    /// Writes the stamps of the files of `data`, if it has any.
     pub(super) fn write_stamps(&self, data: &Dataset) -> Result<()> {
         if data.stamps.is_empty() {
             return Ok(());
@@ -25,8 +25,8 @@ impl RunFolder {
         })
     }
 
-    /// The files of `data` that are not what they were when the run began, each with what happened to it. A list that is not
-    /// there, as of runs of earlier versions, says of no file that it changed.
+    /// The files of `data` that changed since the run began, each with the kind of change. Without `stamps.csv`, as in runs of earlier
+    /// versions, no change is reported.
     pub fn changed_files(&self, data: &Dataset) -> Vec<String> {
         let Ok(bytes) = std::fs::read(self.file(NAME)) else { return Vec::new() };
         let text = String::from_utf8_lossy(&bytes);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_is_named() {
+    fn changed_files_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunFolder::create(&dir.path().join("run"), false).unwrap();
         let of = |files: &[(&str, u64, i64)]| {
@@ -77,6 +77,6 @@ mod tests {
         let expected = ["a,\"1\".png (another size)", "b.png (changed at another time)", "e.png (new)", "d.png (gone)"];
         assert_eq!(run.changed_files(&of(&now)), expected);
         std::fs::write(run.file(NAME), "file,bytes,modified\nc.png,x,y\n\"").unwrap();
-        assert_eq!(run.changed_files(&of(&began)).len(), 4, "a damaged list knows nothing");
+        assert_eq!(run.changed_files(&of(&began)).len(), 4, "a damaged list is ignored");
     }
 }

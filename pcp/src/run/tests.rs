@@ -1,7 +1,7 @@
-//! The run folder keeps what it has and refuses what it must.
+//! Tests of the run folder.
 
 use super::*;
-use crate::config::Layer;
+use crate::config::SettingsLayer;
 
 fn record(epoch: u32) -> EpochRecord {
     EpochRecord {
@@ -66,7 +66,7 @@ fn a_folder_with_anything_in_it_is_refused() {
 }
 
 #[test]
-fn a_run_killed_before_its_settings_were_written_is_no_obstacle() {
+fn a_run_killed_before_its_settings_were_written_can_be_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     RunFolder::create(&out, false).unwrap();
@@ -93,7 +93,7 @@ fn config_and_about_come_back() {
     let run = RunFolder::create(dir.path(), false).unwrap();
     run.write_config(&resolved(), &about()).unwrap();
     assert_eq!(run.read_config().unwrap(), (resolved(), about()));
-    // What older versions did not write follows from the rest; what only the images can give must be there.
+    // Keys that older versions did not write have defaults; those that depend on the images must be present.
     let path = run.file("config.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let without = |key: &str| -> String {
@@ -164,8 +164,8 @@ fn metrics_are_cut_back_to_whole_lines() {
 #[test]
 fn changed_settings_are_named() {
     let before = resolved();
-    let layer = || Layer::new("config.toml".into(), before.to_table());
-    let change = |text: &str| Config::from_layers(&[layer(), Layer::assignment(text).unwrap()]).unwrap();
+    let layer = || SettingsLayer::new("config.toml".into(), before.to_table());
+    let change = |text: &str| Config::from_layers(&[layer(), SettingsLayer::assignment(text).unwrap()]).unwrap();
     let e = resumed_settings(before.clone(), &change("purify.gamma=0.3")).unwrap_err();
     assert!(e.message.contains("purify.gamma is 0.5, not 0.3"), "{e:?}");
     assert_eq!(resumed_settings(before.clone(), &change("run.save_minutes=1")).unwrap().run.save_minutes, 1.0);
@@ -214,7 +214,7 @@ fn what_a_run_wrote_is_read_back() {
     let path = run.file("clusters.csv");
     std::fs::write(&path, "file,cluster,status,distance,vote\na.png,0,kept,0.5,\nb.png,x,kept,0.5,\n").unwrap();
     let e = run.read_final_clusters().unwrap_err();
-    assert!(e.message.contains("clusters.csv, row 3: x is no number"), "{e:?}");
+    assert!(e.message.contains("clusters.csv, row 3: x is not a number"), "{e:?}");
     std::fs::write(&path, "file,cluster,status,distance,vote\na.png,0,keen,0.5,\n").unwrap();
     assert!(run.read_final_clusters().unwrap_err().message.contains("keen"));
 }

@@ -1,7 +1,7 @@
-//! Warnings of a run, and `warnings.jsonl`, which keeps them.
+//! Warnings of a run, and `warnings.jsonl`, which stores them.
 //!
-//! A line is one warning, with the round and epoch that it is about, where it is about one. Run folders of versions that did not write the
-//! file open without warnings.
+//! A line is one warning, with its round and epoch if it belongs to one. Run folders of versions that did not write the file have
+//! no warnings.
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result, listed};
@@ -16,20 +16,20 @@ const FILE: &str = "warnings.jsonl";
 /// A line of `warnings.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WarningRecord {
-    /// Round and epoch that it is about, both from 0; `None` where it is about the whole run.
+    /// Round and epoch, both from 0; `None` for warnings about the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<(u32, u32)>,
     /// The warning.
     pub warning: Warning,
 }
 
-/// A warning: the work goes on, but the user should know.
+/// A warning: a possible problem that does not stop the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Warning {
     /// All embeddings are nearly the same.
     Collapse {
-        /// Standard deviation over that of evenly spread unit vectors.
+        /// Standard deviation divided by that of uniformly distributed unit vectors.
         spread: f64,
     },
     /// One cluster holds most samples.
@@ -37,9 +37,9 @@ pub enum Warning {
         /// Its share.
         share: f64,
     },
-    /// Purification left no positive set.
+    /// Purification left no positive sets.
     NothingKept,
-    /// There are fewer images than fit in a batch.
+    /// There are fewer images than a batch has.
     FewerThanBatch {
         /// Images.
         images: usize,
@@ -58,7 +58,7 @@ pub enum Warning {
         /// How many.
         count: usize,
     },
-    /// The run began with another program or on another kind of CPU.
+    /// The run was started with another version or on another kind of CPU.
     OtherOrigin {
         /// What differs.
         what: String,
@@ -96,7 +96,7 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// The name of its kind: a program may show each kind once.
+    /// The name of its kind, for showing each kind once.
     pub fn kind(&self) -> &'static str {
         match self {
             Warning::Collapse { .. } => "collapse",
@@ -140,13 +140,13 @@ impl fmt::Display for Warning {
                 )
             }
             Warning::FewerThanK { images, k } => {
-                write!(f, "kNN asks for {k} neighbours, but there are {images}: it uses those")
+                write!(f, "kNN needs {k} neighbours, but there are only {images}: it uses those")
             }
             Warning::BadFiles { count } => {
-                write!(f, "{count} unreadable files were skipped; bad_files.csv names them and says why")
+                write!(f, "{count} unreadable files were skipped; bad_files.csv lists them with the reasons")
             }
             Warning::OtherOrigin { what } => {
-                write!(f, "{what}: the run goes on, but the last bits may differ")
+                write!(f, "{what}: the run continues, but the last bits may differ")
             }
             Warning::NothingToCluster => {
                 write!(
@@ -154,7 +154,7 @@ impl fmt::Display for Warning {
                     "clusters.floor is nearly the number of images, so every image learns alone, as in instance recognition"
                 )
             }
-            Warning::DamagedCheckpoint { what } => write!(f, "{what}; going on from the one before"),
+            Warning::DamagedCheckpoint { what } => write!(f, "{what}; continuing from the one before"),
             Warning::UnseenClasses { classes } => write!(f, "no image shows {}", listed(classes)),
             Warning::NamesDoNotFit { file, names, matrix, rows } => {
                 write!(f, "{file} names {names} rows, {matrix} has {rows}; rows stay without names")
@@ -165,8 +165,8 @@ impl fmt::Display for Warning {
 }
 
 impl RunFolder {
-    /// Adds a warning to `train.log` and `warnings.jsonl`. One about the whole run is kept once, however often the run is resumed. Like
-    /// the log, the file is a convenience: a failure to write it stops nothing.
+    /// Adds a warning to `train.log` and `warnings.jsonl`. A warning about the whole run is stored once, however often the run is
+    /// resumed. Errors are ignored: the file is not needed.
     pub fn warn(&self, record: &WarningRecord) {
         self.log(&format!("warning: {}", record.warning));
         if record.at.is_none() && self.read_warnings().is_ok_and(|known| known.contains(record)) {
@@ -193,7 +193,7 @@ impl RunFolder {
         text.lines().enumerate().map(parse).collect()
     }
 
-    /// Removes the warnings that `stays` does not hold for, and lines that a crash left half written.
+    /// Removes the warnings for which `stays` is false, and an incomplete line at the end.
     pub fn cut_warnings(&self, stays: impl Fn(&WarningRecord) -> bool) -> Result<()> {
         let path = self.file(FILE);
         if !path.exists() {

@@ -9,17 +9,17 @@ impl RunFolder {
         Self::last_weights_in(&self.path)
     }
 
-    /// The same for any folder, also one that was left with nothing else.
+    /// The file of the last weights in any folder, also one with no other files of a run.
     pub fn last_weights_in(folder: &Path) -> PathBuf {
         folder.join("model.safetensors")
     }
 
-    /// The weights of the best probe, once there was one.
+    /// The weights with the best kNN probe, if there was a probe.
     pub fn best_weights(&self) -> PathBuf {
         self.file("model-best.safetensors")
     }
 
-    /// The weights that the run began with, where they came from a file.
+    /// The initial weights, if they came from a file.
     pub fn initial_weights(&self) -> PathBuf {
         self.file("init.safetensors")
     }

@@ -363,9 +363,9 @@ mod tests {
 
     /// A state of `system` with something in every part.
     fn state(system: &str) -> (Network, Plan, State) {
-        let layers = [config::preset(system).unwrap(), config::Layer::assignment("clusters.floor=3").unwrap()];
+        let layers = [config::preset(system).unwrap(), config::SettingsLayer::assignment("clusters.floor=3").unwrap()];
         let config = Config::from_layers(&layers).unwrap();
-        let network = Network::new(&config::Network { width: 4, ..config.network.clone() }, 16).unwrap();
+        let network = Network::new(&config::NetworkSettings { width: 4, ..config.network.clone() }, 16).unwrap();
         let load = crate::data::Load { limit: Some(5), ..crate::data::Load::new(crate::data::Source::Bundled) };
         let dataset = Arc::new(crate::data::load(&load, &|_, _| ()).unwrap());
         let plan = Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap();

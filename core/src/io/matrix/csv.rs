@@ -1,8 +1,8 @@
-//! A matrix from a CSV file: a line per row, perhaps a heading, perhaps one column of names.
+//! A matrix from a CSV file: one line per row, with an optional heading and an optional column of names.
 //!
-//! A column called `file` (or `name`, `path`, `filename`, `image`) is the names; without a heading, the first column is when
-//! its fields are no numbers. Columns called `row`, `id`, `label` or nothing are passed over. All others must be numbers. A
-//! first line that counts its columns from 0 (as pandas writes it) is a heading, too.
+//! The names are in a column called `file`, `name`, `path`, `filename` or `image`; without a heading, in the first column if its
+//! fields are not numbers. Columns called `row`, `id`, `label` or with an empty name are ignored. All others must be numbers.
+//! A first line that counts the columns from 0 (as pandas writes it) is a heading.
 
 use super::NamedMatrix;
 use crate::error::{Error, Result, listed};
@@ -11,7 +11,7 @@ use crate::matrix::Matrix;
 use std::path::Path;
 
 const NAMES: [&str; 5] = ["file", "name", "path", "filename", "image"];
-const ASIDE: [&str; 4] = ["row", "id", "label", ""];
+const IGNORED: [&str; 4] = ["row", "id", "label", ""];
 
 pub fn read(path: &Path) -> Result<NamedMatrix> {
     let wrong = |line: usize, what: String| {
@@ -23,7 +23,7 @@ pub fn read(path: &Path) -> Result<NamedMatrix> {
     };
     let mut reader = csv::Reader::open(path)?;
     let (mut names, mut values) = (Vec::new(), Vec::new());
-    // The column of names, and how many columns there are with those that hold numbers.
+    // The column of names, the number of columns, and which of them are numbers.
     let (mut name_column, mut columns): (Option<usize>, Option<(usize, Vec<usize>)>) = (None, None);
     while let Some(record) = reader.next()? {
         let line = record.line;
@@ -35,12 +35,12 @@ pub fn read(path: &Path) -> Result<NamedMatrix> {
             let titled = heading == record.len() || heading > 1 || counted(&record);
             let title = |i: usize| record.get(i).trim().to_lowercase();
             let named = |i: &usize| NAMES.contains(&title(*i).as_str());
-            let is_heading = titled || (0..record.len()).any(|i| named(&i) || ASIDE.contains(&title(i).as_str()));
+            let is_heading = titled || (0..record.len()).any(|i| named(&i) || IGNORED.contains(&title(i).as_str()));
             name_column = match is_heading {
                 true => (0..record.len()).find(named),
                 false => (heading == 1 && number(record.get(0)).is_none()).then_some(0),
             };
-            let aside = |i: usize| is_heading && ASIDE.contains(&title(i).as_str());
+            let aside = |i: usize| is_heading && IGNORED.contains(&title(i).as_str());
             let numeric: Vec<usize> = (0..record.len()).filter(|&i| Some(i) != name_column && !aside(i)).collect();
             if numeric.is_empty() {
                 return Err(wrong(line, "there is no column of numbers".into()));
@@ -56,7 +56,7 @@ pub fn read(path: &Path) -> Result<NamedMatrix> {
         }
         for &i in numeric {
             let field = record.get(i);
-            values.push(number(field).ok_or_else(|| wrong(line, format!("'{field}' is no number")))?);
+            values.push(number(field).ok_or_else(|| wrong(line, format!("'{field}' is not a number")))?);
         }
         if let Some(i) = name_column {
             names.push(record.get(i).to_string());
@@ -75,7 +75,7 @@ fn counted(record: &Record) -> bool {
     record.len() > from + 2 && (from..record.len()).all(|i| record.get(i).trim() == (i - from).to_string())
 }
 
-/// A number; an empty field is none, `nan` and `inf` are.
+/// Parses a number; `nan` and `inf` are numbers, an empty field is not.
 fn number(field: &str) -> Option<f32> {
     field.trim().parse::<f64>().ok().map(|x| x as f32)
 }
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_their_line() {
         let says = |text: &str, word: &str| {
             let e = parsed(text).unwrap_err();
             assert!(e.message.contains(word), "{word} is not in {}", e.message);
         };
         says("1,2\n3\n", "line 2: it has 1 fields, not 2");
-        says("1,2\n3,x\n", "line 2: 'x' is no number");
-        says("1,2\n3,\n", "line 2: '' is no number");
+        says("1,2\n3,x\n", "line 2: 'x' is not a number");
+        says("1,2\n3,\n", "line 2: '' is not a number");
         says("a,\"b\nc\"\n1,2\n3,4,5\n", "line 4: it has 3 fields");
         says("", "no rows");
         says("a,b\n", "no rows");

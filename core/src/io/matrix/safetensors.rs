@@ -7,7 +7,7 @@ use crate::matrix::Matrix;
 use ::safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 
-/// The array that is taken when there are several.
+/// The array that is read when there are several.
 const NAME: &str = "embeddings";
 
 pub fn read(path: &Path) -> Result<Matrix> {
@@ -17,7 +17,7 @@ pub fn read(path: &Path) -> Result<Matrix> {
     };
     let bytes = read_bytes(path)?;
     let file =
-        SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("no safetensors file, or cut short: {e}")))?;
+        SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file, or truncated: {e}")))?;
     let mut matrices: Vec<(String, TensorView)> =
         file.tensors().into_iter().filter(|(_, t)| t.shape().len() == 2 && number(t.dtype()).is_some()).collect();
     matrices.sort_by(|a, b| a.0.cmp(&b.0));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn one_matrix_or_the_one_of_the_name() {
+    fn the_only_matrix_or_the_one_called_embeddings() {
         let values = [1.0, -2.0, 0.5, 4.0];
         let expected = Matrix::new(2, values.to_vec());
         let single = ("a", Dtype::F32, vec![2, 2], bytes(&values));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_short() {
+    fn a_truncated_file() {
         let (_dir, path) = file(&[("a", Dtype::F32, vec![2, 2], bytes(&[1.0; 4]))]);
         let whole = std::fs::read(&path).unwrap();
         for keep in [0, 4, 20, whole.len() - 1] {

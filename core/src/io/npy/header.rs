@@ -1,5 +1,5 @@
-//! The header of a `.npy` file (NumPy's format 1.0 to 3.0): a magic word, a length, and a Python dictionary of the kind of
-//! number, the order and the shape.
+//! The header of a `.npy` file (NumPy's format versions 1.0 to 3.0): magic bytes, a length, and a Python dictionary with the
+//! number type, the order and the shape.
 
 use std::io::{self, Read};
 
@@ -7,12 +7,12 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself reads headers of 10,000 characters at the most.
 const LONGEST: u64 = 1 << 20;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The kind of number as the file has it: `'<f4'` with its quotes, or a list of fields.
+    /// The number type as written in the file: `'<f4'` with its quotes, or a list of fields.
     pub descr: String,
-    /// Whether columns come one after the other instead of rows.
+    /// Whether the array is stored column by column.
     pub fortran: bool,
     /// The length of every dimension.
     pub shape: Vec<u64>,
@@ -21,7 +21,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header, and leaves `input` at the data.
+    /// Reads a header; `input` is then at the first byte of the data.
     pub fn read(input: &mut impl Read) -> io::Result<Header> {
         let cut = |e: io::Error| match e.kind() {
             io::ErrorKind::UnexpectedEof => wrong("the file ends within its header"),
@@ -30,13 +30,13 @@ impl Header {
         let mut begin = [0; 8];
         input.read_exact(&mut begin).map_err(cut)?;
         if &begin[..6] != MAGIC {
-            return Err(wrong("it does not begin as one"));
+            return Err(wrong("its first bytes are not those of a .npy file"));
         }
         let mut length = [0; 4];
         let wide = match begin[6] {
             1 => 2,
             2 | 3 => 4,
-            version => return Err(wrong(&format!("version {version} is not known"))),
+            version => return Err(wrong(&format!("version {version} is not supported"))),
         };
         input.read_exact(&mut length[..wide]).map_err(cut)?;
         let length = u64::from(u32::from_le_bytes(length));
@@ -48,30 +48,29 @@ impl Header {
             return Err(wrong("the file ends within its header"));
         }
         let text = String::from_utf8_lossy(&text).into_owned();
-        let found = parse(&text).ok_or_else(|| wrong(&format!("its header makes no sense: {}", text.trim())))?;
+        let found = parse(&text).ok_or_else(|| wrong(&format!("its header cannot be parsed: {}", text.trim())))?;
         Ok(Header { length: 8 + wide as u64 + length, ..found })
     }
 
-    /// How many numbers there are; `None` beyond all bounds.
+    /// The number of values; `None` on overflow.
     pub fn count(&self) -> Option<u64> {
         self.shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n))
     }
 
-    /// Whether the numbers are of the kind `wanted`, as in `<f4`, and whether their bytes are in big-endian order; `None` for
-    /// another kind.
+    /// Whether numbers of the type `wanted`, as in `<f4`, are stored big-endian; `None` if they have another type.
     pub fn is_big(&self, wanted: &str) -> Option<bool> {
         let own = self.descr.trim_matches(['\'', '"']);
         let kind = own.strip_prefix(['<', '>', '|']).filter(|kind| *kind == &wanted[1..])?;
-        // Of single bytes there is no order.
+        // Single bytes have no byte order.
         (kind.ends_with('1') || !own.starts_with('|')).then_some(own.starts_with('>'))
     }
 }
 
-/// The header of an array of numbers `descr`, as in `<f4`, row by row.
+/// The header of an array stored row by row; `descr` is the number type, as in `<f4`.
 pub fn written(descr: &str, shape: &[usize]) -> Vec<u8> {
     let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
-    // Everything before the data is a multiple of 64 bytes.
+    // The header ends at a multiple of 64 bytes.
     text.extend(std::iter::repeat_n(' ', 63 - (text.len() + 10) % 64));
     text.push('\n');
     [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
@@ -175,7 +174,7 @@ mod tests {
             assert_eq!((found.fortran, found.length), (false, bytes.len() as u64));
             assert_eq!((found.is_big("<f4"), found.is_big("<u4")), (Some(false), None));
         }
-        // All of it, to the byte: files of earlier versions are the same.
+        // Byte for byte: earlier versions of this program wrote the same.
         let text = "{'descr': '<u4', 'fortran_order': False, 'shape': (2, 3, ), }";
         let whole =
             [b"\x93NUMPY\x01\0\x76\0", text.as_bytes(), " ".repeat(117 - text.len()).as_bytes(), b"\n"].concat();
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_make_no_sense() {
+    fn broken_headers_are_refused() {
         let good = written("<f4", &[2, 3]);
         (0..good.len()).for_each(|keep| assert!(read(&good[..keep]).is_err(), "{keep} bytes"));
         let text = |text: &str| read(&[MAGIC, &[1, 0, text.len() as u8, 0], text.as_bytes()].concat());

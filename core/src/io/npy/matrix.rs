@@ -1,4 +1,4 @@
-//! A matrix from a NumPy file, whoever wrote it: half, single or double precision, either byte order, rows or columns first.
+//! A matrix from a NumPy file: half, single or double precision, either byte order, stored by rows or by columns.
 
 use super::header::Header;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// Bytes of one.
+    /// Size in bytes.
     pub(crate) fn size(self) -> usize {
         match self {
             Number::F16 | Number::Bf16 => 2,
@@ -37,7 +37,7 @@ impl Number {
         }
     }
 
-    /// Adds the numbers in `bytes` to `out`.
+    /// Appends the numbers in `bytes` to `out`.
     pub(crate) fn decode(self, bytes: &[u8], big: bool, out: &mut Vec<f32>) {
         fn words<const N: usize>(bytes: &[u8], big: bool) -> impl Iterator<Item = [u8; N]> {
             bytes.as_chunks::<N>().0.iter().map(move |word| {
@@ -69,21 +69,21 @@ pub fn read_matrix(path: &Path) -> Result<Matrix> {
     }
 }
 
-/// Reads the rows of a 2-D array, whatever its numbers are.
-pub fn read_numbers(path: &Path) -> Result<Matrix> {
+/// Reads the rows of a 2-D array; numbers need not be finite.
+pub(crate) fn read_numbers(path: &Path) -> Result<Matrix> {
     let wrong = |what: String| Error::data(format!("{}: {what}", path.display()), WANTED);
     let unreadable = |e: std::io::Error| Error::io("read", path, &e);
     let file = File::open(path).map_err(unreadable)?;
     let bytes = file.metadata().map_err(unreadable)?.len();
     let mut reader = BufReader::with_capacity(1 << 20, file);
     let header = Header::read(&mut reader).map_err(|e| match e.kind() {
-        ErrorKind::InvalidData => wrong(format!("no NumPy array: {e}")),
+        ErrorKind::InvalidData => wrong(format!("not a NumPy array: {e}")),
         _ => unreadable(e),
     })?;
     if header.descr.contains("|O") {
         return Err(Error::data(
             format!(
-                "{}: it holds pickled Python objects ({}), which are programs: they are not opened",
+                "{}: it holds pickled Python objects ({}), which can run code when loaded: they are not read",
                 path.display(),
                 header.descr
             ),
@@ -99,13 +99,11 @@ pub fn read_numbers(path: &Path) -> Result<Matrix> {
     if rows == 0 || dim == 0 {
         return Err(wrong(format!("it is empty: {rows} x {dim}")));
     }
-    // Before memory is set aside for what the header promises.
+    // Checked before memory is allocated for the size in the header.
     let rest = bytes.saturating_sub(header.length);
     let promised = rows.checked_mul(dim).and_then(|n| n.checked_mul(number.size() as u64));
     if promised.is_none_or(|n| n > rest) {
-        return Err(wrong(format!(
-            "{rows} x {dim} numbers are promised, but the file ends before them: it was cut short"
-        )));
+        return Err(wrong(format!("the file is truncated: its header announces {rows} x {dim} numbers")));
     }
     let (rows, dim) = (rows as usize, dim as usize);
     let mut values = Vec::with_capacity(rows * dim);
@@ -121,7 +119,7 @@ pub fn read_numbers(path: &Path) -> Result<Matrix> {
     Ok(Matrix { rows, dim, values })
 }
 
-/// How the numbers are stored, and whether big-endian.
+/// The number type, and whether it is stored big-endian.
 fn number_of(header: &Header) -> Option<(Number, bool)> {
     let kinds = [("<f2", Number::F16), ("<f4", Number::F32), ("<f8", Number::F64)];
     kinds.into_iter().find_map(|(descr, number)| Some((number, header.is_big(descr)?)))
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_single_precision_cannot_hold_is_infinite() {
+    fn numbers_too_large_for_single_precision_become_infinite() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.npy");
         write_npy(&path, &[1, 2], &[1e300f64, 1.0]).unwrap();
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_and_named() {
+    fn other_contents_are_refused() {
         let says = |message: String, word: &str| assert!(message.contains(word), "{word} is not in {message}");
         says(refused(|p| write_npy(p, &[2, 1], &[1u32, 2]).unwrap()), "'<u4'");
         says(refused(|p| write_npy(p, &[2], &[1.0f32, 2.0]).unwrap()), "1 dimensions");
@@ -222,9 +220,9 @@ mod tests {
         says(refused(|p| write_npy(p, &[1, 2], &[1.0f32, f32::INFINITY]).unwrap()), "row 0 holds inf");
         says(refused(|p| by_hand(p, "|O", false, "(2, 2)", b"\x80\x04pickle")), "pickled");
         says(refused(|p| by_hand(p, "<c8", false, "(1, 1)", &[0; 8])), "not floats");
-        says(refused(|p| by_hand(p, "<f4", false, "(99999999999, 99999999999)", &[0; 8])), "ends before");
-        says(refused(|p| std::fs::write(p, b"PK").unwrap()), "no NumPy array");
-        says(refused(|p| std::fs::write(p, b"\x93NUMPY\x01\x00\x76\x00{'descr'").unwrap()), "no NumPy array");
+        says(refused(|p| by_hand(p, "<f4", false, "(99999999999, 99999999999)", &[0; 8])), "truncated");
+        says(refused(|p| std::fs::write(p, b"PK").unwrap()), "not a NumPy array");
+        says(refused(|p| std::fs::write(p, b"\x93NUMPY\x01\x00\x76\x00{'descr'").unwrap()), "not a NumPy array");
         says(refused(|_| ()), "cannot read");
         let cut = |keep: usize| {
             refused(|p| {
@@ -233,8 +231,8 @@ mod tests {
                 std::fs::write(p, &whole[..whole.len() - keep]).unwrap();
             })
         };
-        says(cut(4), "ends before");
-        says(cut(11_000), "ends before");
+        says(cut(4), "truncated");
+        says(cut(11_000), "truncated");
         let columns = refused(|p| {
             let data: Vec<u8> = [f32::NAN, 1.0, 1.0, 1.0].iter().flat_map(|x| x.to_le_bytes()).collect();
             by_hand(p, "<f4", true, "(2, 2)", &data);

@@ -1,11 +1,11 @@
-//! A matrix written row by row, when nobody knows yet how many there will be.
+//! Writing a matrix row by row when the number of rows is not known in advance.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
-/// Room for the heading: NumPy wants a multiple of 64, and no number of rows needs more.
-const HEADING: usize = 128;
+/// Bytes reserved for the header: a multiple of 64, as NumPy requires, and enough for any number of rows.
+const HEADER: usize = 128;
 
-/// A 2-D array of float32 being written.
+/// A 2-D array of float32 that is being written.
 pub struct NpyRows<W: Write + Seek> {
     out: W,
     dim: usize,
@@ -13,13 +13,13 @@ pub struct NpyRows<W: Write + Seek> {
 }
 
 impl<W: Write + Seek> NpyRows<W> {
-    /// Begins an array of rows of `dim` numbers at the beginning of `out`.
+    /// Starts an array with rows of `dim` numbers; `out` must be at its beginning.
     pub fn new(mut out: W, dim: usize) -> io::Result<Self> {
-        out.write_all(&heading(0, dim))?;
+        out.write_all(&header(0, dim))?;
         Ok(NpyRows { out, dim, rows: 0 })
     }
 
-    /// Adds rows.
+    /// Appends rows.
     pub fn extend(&mut self, values: &[f32]) -> io::Result<()> {
         debug_assert!(values.len().is_multiple_of(self.dim), "whole rows");
         for x in values {
@@ -29,22 +29,22 @@ impl<W: Write + Seek> NpyRows<W> {
         Ok(())
     }
 
-    /// Says how many rows there are.
+    /// Writes the number of rows into the header.
     pub fn finish(mut self) -> io::Result<()> {
         self.out.seek(SeekFrom::Start(0))?;
-        self.out.write_all(&heading(self.rows, self.dim))?;
+        self.out.write_all(&header(self.rows, self.dim))?;
         self.out.seek(SeekFrom::End(0))?;
         self.out.flush()
     }
 }
 
-fn heading(rows: usize, dim: usize) -> [u8; HEADING] {
-    let mut bytes = [b' '; HEADING];
+fn header(rows: usize, dim: usize) -> [u8; HEADER] {
+    let mut bytes = [b' '; HEADER];
     bytes[..8].copy_from_slice(b"\x93NUMPY\x01\x00");
-    bytes[8..10].copy_from_slice(&(HEADING as u16 - 10).to_le_bytes());
+    bytes[8..10].copy_from_slice(&(HEADER as u16 - 10).to_le_bytes());
     let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {dim}), }}");
     bytes[10..10 + text.len()].copy_from_slice(text.as_bytes());
-    bytes[HEADING - 1] = b'\n';
+    bytes[HEADER - 1] = b'\n';
     bytes
 }
 
@@ -65,6 +65,6 @@ mod tests {
             let expected = Matrix::new(2, (0..rows).flat_map(|i| [i as f32, 0.5]).collect());
             assert_eq!(read_matrix(&path).unwrap(), expected);
         }
-        assert_eq!(heading(usize::MAX, usize::MAX).len() % 64, 0);
+        assert_eq!(header(usize::MAX, usize::MAX).len() % 64, 0);
     }
 }

@@ -57,7 +57,7 @@ fn weigh<'a>(out: &mut [f32], weights: &[f32], at: impl Fn(isize) -> &'a [f32]) 
         *o = weights[0] * v;
     }
     for (t, w) in weights.iter().enumerate().skip(1) {
-        // The bell has two sides: one multiplication for both.
+        // The kernel is symmetric: one multiplication for both sides.
         let (before, after) = (at(-(t as isize)), at(t as isize));
         for ((o, a), b) in out.iter_mut().zip(before).zip(after) {
             *o += w * (a + b);
@@ -65,7 +65,7 @@ fn weigh<'a>(out: &mut [f32], weights: &[f32], at: impl Fn(isize) -> &'a [f32]) 
     }
 }
 
-/// The pixel that stands at place `i` of a line of `n` pixels whose ends are mirrors: a wave of period `2 (n - 1)`.
+/// The pixel at index `i` of a line of `n` pixels that is mirrored at both ends: a wave of period `2 (n - 1)`.
 fn mirrored(i: isize, n: usize) -> usize {
     let last = n as isize - 1;
     if last == 0 {
@@ -126,7 +126,7 @@ pub(super) mod tests {
         for (side, sigma) in [(1, 2.0), (2, 2.0), (3, 5.0), (5, 0.1), (8, 2.0), (20, 0.7), (20, 2.0), (33, 1.3)] {
             let planes = noise(3 * side * side);
             let mut got = planes.clone();
-            // One blur for all, so that working memory of other sizes is seen to do no harm.
+            // The same buffers for all sizes.
             blur.apply(&mut got, side, sigma);
             for (plane, got) in planes.chunks(side * side).zip(got.chunks(side * side)) {
                 let plane: Vec<f64> = plane.iter().map(|v| f64::from(*v)).collect();
@@ -187,7 +187,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ends_are_mirrors() {
+    fn lines_are_mirrored_at_their_ends() {
         let line = |n: usize| (-5..8).map(|i| mirrored(i, n)).collect::<Vec<_>>();
         assert_eq!(line(4), [1, 2, 3, 2, 1, 0, 1, 2, 3, 2, 1, 0, 1]);
         assert_eq!(line(2), [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);

@@ -1,4 +1,4 @@
-//! Views against golden values of torchvision and against a slow twin; what must hold for any view.
+//! Views against golden values of torchvision and a plain implementation, and properties.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use pcp_core::rng::{Key, Purpose};
 const CIFAR: ([f32; 3], [f32; 3]) = ([0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]);
 
 fn augmenter(size: usize) -> Augmenter {
-    Augmenter { size, margin: 1.0, mean: CIFAR.0, std: CIFAR.1, recipe: Recipe::default() }
+    Augmenter { size, margin: 1.0, mean: CIFAR.0, std: CIFAR.1, recipe: AugmentSettings::default() }
 }
 
 fn stream(index: u64) -> Stream {
@@ -16,12 +16,12 @@ fn stream(index: u64) -> Stream {
 }
 
 /// The paper's views, but cut as `padded` and blurred half the time.
-fn padded_and_blurred() -> Recipe {
-    Recipe { crop: Crop::Padded, blur: 0.5, ..Recipe::default() }
+fn padded_and_blurred() -> AugmentSettings {
+    AugmentSettings { crop: Crop::Padded, blur: 0.5, ..AugmentSettings::default() }
 }
 
 /// The region of a resized crop.
-fn region(plan: &Plan) -> Region {
+fn region(plan: &ViewPlan) -> Region {
     match plan.cut {
         Cut::Resized(region) => region,
         Cut::Padded { .. } => panic!("no resized crop: {plan:?}"),
@@ -40,20 +40,20 @@ fn golden_values_of_torchvision() {
     let pixels =
         [[0.9, 0.2, 0.1], [0.3, 0.8, 0.4], [0.1, 0.25, 0.7], [0.5, 0.5, 0.5], [0.6, 0.1, 0.6], [1.0, 1.0, 0.0]];
     #[rustfmt::skip]
-    let expected: [(Option<Step>, [[f32; 3]; 6]); 7] = [
-        (Some(Step::Brightness(1.3)), [[1.0, 0.26, 0.13], [0.39, 1.0, 0.52], [0.13, 0.325, 0.91], [0.65, 0.65, 0.65],
+    let expected: [(Option<JitterStep>, [[f32; 3]; 6]); 7] = [
+        (Some(JitterStep::Brightness(1.3)), [[1.0, 0.26, 0.13], [0.39, 1.0, 0.52], [0.13, 0.325, 0.91], [0.65, 0.65, 0.65],
             [0.78, 0.13, 0.78], [1.0, 1.0, 0.0]]),
-        (Some(Step::Contrast(0.7)), [[0.77757, 0.287571, 0.21757], [0.35757, 0.70757, 0.42757],
+        (Some(JitterStep::Contrast(0.7)), [[0.77757, 0.287571, 0.21757], [0.35757, 0.70757, 0.42757],
             [0.21757, 0.322571, 0.637571], [0.49757, 0.49757, 0.49757], [0.567571, 0.21757, 0.567571],
             [0.84757, 0.84757, 0.14757]]),
-        (Some(Step::Contrast(1.4)), [[1.0, 0.083239, 0.0], [0.223239, 0.923239, 0.363239], [0.0, 0.153239, 0.783239],
+        (Some(JitterStep::Contrast(1.4)), [[1.0, 0.083239, 0.0], [0.223239, 0.923239, 0.363239], [0.0, 0.153239, 0.783239],
             [0.503239, 0.503239, 0.503239], [0.643239, 0.0, 0.643239], [1.0, 1.0, 0.0]]),
-        (Some(Step::Saturation(1.35)), [[1.0, 0.130767, 0.0], [0.193296, 0.868296, 0.328296],
+        (Some(JitterStep::Saturation(1.35)), [[1.0, 0.130767, 0.0], [0.193296, 0.868296, 0.328296],
             [0.045246, 0.247746, 0.855246], [0.500018, 0.500018, 0.500018], [0.702746, 0.027746, 0.702746],
             [1.0, 1.0, 0.0]]),
-        (Some(Step::Hue(0.3)), [[0.16, 0.9, 0.1], [0.3, 0.3, 0.8], [0.7, 0.1, 0.37], [0.5, 0.5, 0.5], [0.6, 0.5, 0.1],
+        (Some(JitterStep::Hue(0.3)), [[0.16, 0.9, 0.1], [0.3, 0.3, 0.8], [0.7, 0.1, 0.37], [0.5, 0.5, 0.5], [0.6, 0.5, 0.1],
             [0.0, 1.0, 0.8]]),
-        (Some(Step::Hue(-0.4)), [[0.1, 0.32, 0.9], [0.8, 0.3, 0.4], [0.49, 0.7, 0.1], [0.5, 0.5, 0.5], [0.1, 0.6, 0.4],
+        (Some(JitterStep::Hue(-0.4)), [[0.1, 0.32, 0.9], [0.8, 0.3, 0.4], [0.49, 0.7, 0.1], [0.5, 0.5, 0.5], [0.1, 0.6, 0.4],
             [0.6, 0.0, 1.0]]),
         (None, [[0.39781; 3], [0.60487; 3], [0.25644; 3], [0.49995; 3], [0.30644; 3], [0.8859; 3]]),
     ];
@@ -71,8 +71,8 @@ fn golden_values_of_torchvision() {
     }
 }
 
-/// The same view, pixel by pixel and the long way round: HSV with its table of six cases, no planes, no shared memory.
-fn twin(augmenter: &Augmenter, image: &Image, plan: &Plan) -> Vec<f32> {
+/// The same view by a plain implementation: pixel by pixel, HSV with its six cases.
+fn twin(augmenter: &Augmenter, image: &Image, plan: &ViewPlan) -> Vec<f32> {
     let size = augmenter.size;
     let mut values = vec![0.0; size * size * 3];
     match plan.cut {
@@ -92,10 +92,10 @@ fn twin(augmenter: &Augmenter, image: &Image, plan: &Plan) -> Vec<f32> {
             let blend =
                 |towards: f64, f: f32| p.map(|v| (v * f64::from(f) + towards * (1.0 - f64::from(f))).clamp(0.0, 1.0));
             *p = match *step {
-                Step::Brightness(f) => blend(0.0, f),
-                Step::Contrast(f) => blend(mean, f),
-                Step::Saturation(f) => blend(luma(p), f),
-                Step::Hue(turns) => turned(*p, f64::from(turns)),
+                JitterStep::Brightness(f) => blend(0.0, f),
+                JitterStep::Contrast(f) => blend(mean, f),
+                JitterStep::Saturation(f) => blend(luma(p), f),
+                JitterStep::Hue(turns) => turned(*p, f64::from(turns)),
             };
         }
     }
@@ -160,7 +160,7 @@ proptest! {
     fn views_match_the_slow_twin_and_stay_in_range(
         (w, h) in (1usize..40, 1usize..40), size in 1usize..34, seed in 0u64..1000, plain in any::<bool>(),
     ) {
-        let recipe = if plain { Recipe::default() } else { padded_and_blurred() };
+        let recipe = if plain { AugmentSettings::default() } else { padded_and_blurred() };
         let (augmenter, image) = (Augmenter { recipe, margin: 1.2, ..augmenter(size) }, picture(w, h, seed));
         let plan = augmenter.recipe.draw(w, h, size, &mut stream(seed));
         let mut view = vec![f32::NAN; size * size * 3];
@@ -178,10 +178,10 @@ proptest! {
     #[test]
     fn a_flip_mirrors_the_view(seed in 0u64..100, size in 1usize..20) {
         let (augmenter, image) = (augmenter(size), picture(17, 13, seed));
-        let plan = Plan { flip: false, ..augmenter.recipe.draw(17, 13, size, &mut stream(seed)) };
+        let plan = ViewPlan { flip: false, ..augmenter.recipe.draw(17, 13, size, &mut stream(seed)) };
         let (mut plain, mut mirrored) = (vec![0.0; size * size * 3], vec![0.0; size * size * 3]);
         augmenter.planned_view(&image, &plan, &mut plain);
-        augmenter.planned_view(&image, &Plan { flip: true, ..plan }, &mut mirrored);
+        augmenter.planned_view(&image, &ViewPlan { flip: true, ..plan }, &mut mirrored);
         for y in 0..size {
             for x in 0..size {
                 let (a, b) = ((y * size + x) * 3, (y * size + size - 1 - x) * 3);
@@ -192,26 +192,28 @@ proptest! {
 
     #[test]
     fn crops_lie_in_the_image(w in 1usize..300, h in 1usize..300, seed in 0u64..1000) {
-        let region = region(&Recipe::default().draw(w, h, 32, &mut stream(seed)));
+        let region = region(&AugmentSettings::default().draw(w, h, 32, &mut stream(seed)));
         prop_assert!(region.width >= 1 && region.height >= 1);
         prop_assert!(region.left + region.width <= w && region.top + region.height <= h);
     }
 }
 
 #[test]
-fn draws_have_the_recipe_s_frequencies() {
-    let recipe = Recipe::default();
-    let plans: Vec<Plan> = (0..4000).map(|i| recipe.draw(32, 32, 32, &mut stream(i))).collect();
-    let share = |test: &dyn Fn(&Plan) -> bool| plans.iter().filter(|p| test(p)).count() as f64 / plans.len() as f64;
+fn draws_have_the_frequencies_of_the_settings() {
+    let recipe = AugmentSettings::default();
+    let plans: Vec<ViewPlan> = (0..4000).map(|i| recipe.draw(32, 32, 32, &mut stream(i))).collect();
+    let share = |test: &dyn Fn(&ViewPlan) -> bool| plans.iter().filter(|p| test(p)).count() as f64 / plans.len() as f64;
     assert!((share(&|p| p.flip) - 0.5).abs() < 0.03);
     assert!((share(&|p| p.grey) - 0.2).abs() < 0.03);
     assert_eq!(share(&|p| p.jitter.is_some()), 1.0);
     // Each of the four comes first equally often, and its factors keep to their bounds.
-    assert!((share(&|p| matches!(p.jitter, Some([Step::Hue(_), ..]))) - 0.25).abs() < 0.03);
+    assert!((share(&|p| matches!(p.jitter, Some([JitterStep::Hue(_), ..]))) - 0.25).abs() < 0.03);
     for step in plans.iter().flat_map(|p| p.jitter).flatten() {
         match step {
-            Step::Brightness(f) | Step::Contrast(f) | Step::Saturation(f) => assert!((0.6..=1.4).contains(&f)),
-            Step::Hue(t) => assert!((-0.4..=0.4).contains(&t)),
+            JitterStep::Brightness(f) | JitterStep::Contrast(f) | JitterStep::Saturation(f) => {
+                assert!((0.6..=1.4).contains(&f))
+            }
+            JitterStep::Hue(t) => assert!((-0.4..=0.4).contains(&t)),
         }
     }
     // E[area] of the accepted crops, 20,000 draws of torchvision's RandomResizedCrop.get_params on 32 x 32: 0.5497.
@@ -221,11 +223,11 @@ fn draws_have_the_recipe_s_frequencies() {
 
 const AREA: f64 = 0.5497;
 
-/// What the paper's recipe drew, and the pixels it made of it, when there was neither a padded crop nor a blur: recorded
-/// from that code, on the picture and the streams above. A hash is FNV-1a over the bits of a view.
+/// The draws and pixels of the paper's settings, recorded from the version before padded crops and blur, on the picture and the
+/// streams above. A hash is FNV-1a over the bits of a view.
 #[test]
 fn the_papers_views_stay_as_they_were() {
-    use Step::{Brightness, Contrast, Hue, Saturation};
+    use JitterStep::{Brightness, Contrast, Hue, Saturation};
     let (augmenter, image) = (augmenter(32), picture(50, 40, 7));
     let hash = |view: &[f32], from: u64| {
         let bytes = view.iter().flat_map(|v| v.to_bits().to_le_bytes());
@@ -243,7 +245,7 @@ fn the_papers_views_stay_as_they_were() {
     ];
     for (index, [top, left, height, width], jitter, grey, flip, bits) in recorded {
         let cut = Cut::Resized(Region { top, left, height, width });
-        let plan = Plan { cut, jitter: Some(jitter), grey, blur: None, flip };
+        let plan = ViewPlan { cut, jitter: Some(jitter), grey, blur: None, flip };
         assert_eq!(augmenter.recipe.draw(50, 40, 32, &mut stream(index)), plan);
         augmenter.train_view(&image, &mut stream(index), &mut view);
         assert_eq!(hash(&view, start), bits, "view {index}");
@@ -260,14 +262,14 @@ fn the_papers_views_stay_as_they_were() {
 #[test]
 fn a_padded_crop_draws_its_shifts_evenly_in_place_of_a_region() {
     let padded = padded_and_blurred();
-    let plans: Vec<Plan> = (0..4000).map(|i| padded.draw(50, 40, 32, &mut stream(i))).collect();
+    let plans: Vec<ViewPlan> = (0..4000).map(|i| padded.draw(50, 40, 32, &mut stream(i))).collect();
     let mut seen = [[0; 9]; 2];
     for (i, plan) in plans.iter().enumerate() {
         let Cut::Padded { down, right } = plan.cut else { panic!("{plan:?}") };
         seen[0][usize::try_from(down + 4).unwrap()] += 1;
         seen[1][usize::try_from(right + 4).unwrap()] += 1;
         // All that is drawn before the crop is as it would be for another crop.
-        let other = Recipe::default().draw(50, 40, 32, &mut stream(i as u64));
+        let other = AugmentSettings::default().draw(50, 40, 32, &mut stream(i as u64));
         assert_eq!((&plan.jitter, plan.grey, plan.flip), (&other.jitter, other.grey, other.flip));
     }
     // 4000 draws over nine places: 444 each, give or take four standard deviations of 20.
@@ -277,12 +279,12 @@ fn a_padded_crop_draws_its_shifts_evenly_in_place_of_a_region() {
     assert!(blurred.iter().all(|sigma| (0.1..=2.0).contains(sigma)));
     let mean = blurred.iter().sum::<f32>() / blurred.len() as f32;
     assert!((mean - 1.05).abs() < 0.06, "{mean}");
-    // No room to move, and a shift by the whole of a single pixel.
-    let still = Recipe { pad: 0.0, ..padded.clone() }.draw(50, 40, 32, &mut stream(0));
+    // A padding of zero, and a shift of a single-pixel view by its whole side.
+    let still = AugmentSettings { pad: 0.0, ..padded.clone() }.draw(50, 40, 32, &mut stream(0));
     assert_eq!(still.cut, Cut::Padded { down: 0, right: 0 });
     let image = picture(3, 5, 0);
     for i in 0..20 {
-        let tiny = Augmenter { recipe: Recipe { pad: 0.5, ..padded.clone() }, ..augmenter(1) };
+        let tiny = Augmenter { recipe: AugmentSettings { pad: 0.5, ..padded.clone() }, ..augmenter(1) };
         let mut view = [f32::NAN; 3];
         tiny.train_view(&image, &mut stream(i), &mut view);
         assert!(view.iter().all(|v| v.is_finite()));
@@ -297,7 +299,7 @@ fn a_padded_crop_is_the_clean_view_moved_and_black_beyond_it() {
     let mut clean = vec![0.0; 48];
     augmenter.clean_view(&image, &mut clean);
     let view = |down, right| {
-        let plan = Plan { cut: Cut::Padded { down, right }, jitter: None, grey: false, blur: None, flip: false };
+        let plan = ViewPlan { cut: Cut::Padded { down, right }, jitter: None, grey: false, blur: None, flip: false };
         let mut view = vec![f32::NAN; 48];
         augmenter.planned_view(&image, &plan, &mut view);
         view
@@ -324,7 +326,7 @@ fn a_padded_crop_is_the_clean_view_moved_and_black_beyond_it() {
 #[test]
 fn blur_comes_after_grey_and_before_the_flip_and_small_views_take_it() {
     let (augmenter, image) = (Augmenter { mean: [0.0; 3], std: [1.0; 3], ..augmenter(8) }, picture(8, 8, 2));
-    let view = |plan: &Plan| {
+    let view = |plan: &ViewPlan| {
         let mut view = vec![f32::NAN; 8 * 8 * 3];
         augmenter.planned_view(&image, plan, &mut view);
         view
@@ -332,18 +334,18 @@ fn blur_comes_after_grey_and_before_the_flip_and_small_views_take_it() {
     let cut = Cut::Resized(Region::whole(&image));
     // The radius of sigma 2 is six, of sigma 30 ninety: more than the image has.
     for (sigma, grey, flip) in [(2.0, false, false), (2.0, true, true), (30.0, true, false)] {
-        let plan = Plan { cut, jitter: None, grey, blur: Some(sigma), flip };
+        let plan = ViewPlan { cut, jitter: None, grey, blur: Some(sigma), flip };
         let (got, want) = (view(&plan), twin(&augmenter, &image, &plan));
         assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5));
         assert_eq!(got, view(&plan));
-        assert_ne!(got, view(&Plan { blur: None, ..plan }));
+        assert_ne!(got, view(&ViewPlan { blur: None, ..plan }));
     }
 }
 
 #[test]
 fn an_extreme_aspect_falls_back_to_the_centre() {
     // A 100 x 10 image has no crop of 90 % of its area within 3/4..4/3: the centre of aspect 4/3, 13 x 10.
-    let recipe = Recipe { scale: [0.9, 1.0], ..Recipe::default() };
+    let recipe = AugmentSettings { scale: [0.9, 1.0], ..AugmentSettings::default() };
     let region = |w, h| region(&recipe.draw(w, h, 32, &mut stream(1)));
     assert_eq!(region(100, 10), Region { top: 0, left: 43, height: 10, width: 13 });
     assert_eq!(region(10, 100), Region { top: 43, left: 0, height: 13, width: 10 });
@@ -393,21 +395,21 @@ fn identical_pixels_stay_identical() {
 }
 
 #[test]
-fn a_recipe_out_of_range_is_refused_by_name() {
-    assert!(Recipe::default().check().is_ok());
+fn settings_out_of_range_are_refused_by_name() {
+    assert!(AugmentSettings::default().check().is_ok());
     for (recipe, name) in [
-        (Recipe { scale: [0.0, 1.0], ..Recipe::default() }, "scale"),
-        (Recipe { ratio: [2.0, 1.0], ..Recipe::default() }, "ratio"),
-        (Recipe { hue: 0.6, ..Recipe::default() }, "hue"),
-        (Recipe { grey: f64::NAN, ..Recipe::default() }, "grey"),
-        (Recipe { pad: 0.6, ..Recipe::default() }, "pad"),
-        (Recipe { pad: -0.1, ..Recipe::default() }, "pad"),
-        (Recipe { blur: 1.1, ..Recipe::default() }, "blur "),
-        (Recipe { blur: f64::NAN, ..Recipe::default() }, "blur "),
-        (Recipe { blur_sigma: [0.0, 1.0], ..Recipe::default() }, "blur_sigma"),
-        (Recipe { blur_sigma: [2.0, 1.0], ..Recipe::default() }, "blur_sigma"),
-        (Recipe { blur_sigma: [0.1, f64::INFINITY], ..Recipe::default() }, "blur_sigma"),
-        (Recipe { blur_sigma: [f64::NAN, 1.0], ..Recipe::default() }, "blur_sigma"),
+        (AugmentSettings { scale: [0.0, 1.0], ..AugmentSettings::default() }, "scale"),
+        (AugmentSettings { ratio: [2.0, 1.0], ..AugmentSettings::default() }, "ratio"),
+        (AugmentSettings { hue: 0.6, ..AugmentSettings::default() }, "hue"),
+        (AugmentSettings { grey: f64::NAN, ..AugmentSettings::default() }, "grey"),
+        (AugmentSettings { pad: 0.6, ..AugmentSettings::default() }, "pad"),
+        (AugmentSettings { pad: -0.1, ..AugmentSettings::default() }, "pad"),
+        (AugmentSettings { blur: 1.1, ..AugmentSettings::default() }, "blur "),
+        (AugmentSettings { blur: f64::NAN, ..AugmentSettings::default() }, "blur "),
+        (AugmentSettings { blur_sigma: [0.0, 1.0], ..AugmentSettings::default() }, "blur_sigma"),
+        (AugmentSettings { blur_sigma: [2.0, 1.0], ..AugmentSettings::default() }, "blur_sigma"),
+        (AugmentSettings { blur_sigma: [0.1, f64::INFINITY], ..AugmentSettings::default() }, "blur_sigma"),
+        (AugmentSettings { blur_sigma: [f64::NAN, 1.0], ..AugmentSettings::default() }, "blur_sigma"),
     ] {
         assert!(recipe.check().is_err_and(|e| e.message.contains(name)));
     }

@@ -1,4 +1,4 @@
-//! Tests of data sets made out of releases, on trees of tiny files: nothing here looks into an image.
+//! Tests of derived data sets, on folders of empty files.
 
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ fn try_in100(dir: &TempDir) -> Result<Derived> {
     in100(&dir.path().join("imagenet"), &dir.path().join("out"), &Cancel::default())
 }
 
-/// A refusal that names these, and leaves nothing behind.
+/// Asserts an error of `kind` that contains `words`, and that no file is left.
 fn refused<T: std::fmt::Debug>(dir: &TempDir, made: Result<T>, kind: Kind, words: &[&str]) {
     let e = made.unwrap_err();
     let said = format!("{} | {}", e.message, e.hint);
@@ -109,7 +109,7 @@ fn in100_refuses_a_flat_validation_set_and_what_is_not_imagenet() {
 }
 
 #[test]
-fn only_a_free_place_is_taken() {
+fn only_a_new_or_empty_folder_is_used() {
     let dir = imagenet();
     let (source, out) = (dir.path().join("imagenet"), dir.path().join("out"));
     let refusal = |out: &Path| in100(&source, out, &Cancel::default()).unwrap_err();
@@ -123,10 +123,10 @@ fn only_a_free_place_is_taken() {
         assert!(refusal(Path::new(nameless)).message.contains("no name"), "{nameless}");
     }
     fs::create_dir(dir.path().join("out.pcp-unfinished")).unwrap();
-    assert!(refusal(&out).message.contains("out.pcp-unfinished is in the way"));
+    assert!(refusal(&out).message.contains("out.pcp-unfinished exists"));
     fs::remove_dir(dir.path().join("out.pcp-unfinished")).unwrap();
     fs::create_dir(&out).unwrap();
-    assert!(in100(&source, &out, &Cancel::default()).is_ok(), "an empty folder is free");
+    assert!(in100(&source, &out, &Cancel::default()).is_ok(), "an empty folder may be used");
     assert!(in100(&source, &dir.path().join("new/deep/out"), &Cancel::default()).is_ok());
     assert_eq!(fs::read(dir.path().join("full/file")).unwrap(), b"mine");
 }
@@ -187,11 +187,11 @@ fn cub200_names_file_and_line_of_what_is_wrong() {
         (IMAGES, "1 001.Crow/a.jpg\nx 001.Crow/b.jpg", &["images.txt line 2", "'x' is not the number"][..]),
         (IMAGES, "-1 001.Crow/a.jpg", &["images.txt line 1", "'-1' is not the number"]),
         (IMAGES, "99999999999999999999999 001.Crow/a.jpg", &["images.txt line 1", "is not the number"]),
-        (IMAGES, "1 001.Crow/a.jpg\n1 001.Crow/b.jpg", &["images.txt line 2", "image 1 is there twice"]),
+        (IMAGES, "1 001.Crow/a.jpg\n1 001.Crow/b.jpg", &["images.txt line 2", "image 1 occurs twice"]),
         (
             IMAGES,
             "1 001.Crow/a.jpg\n2 001.Crow/a.jpg\n3 b/b\n4 b/b",
-            &["images.txt line 2", "'001.Crow/a.jpg' is there twice"],
+            &["images.txt line 2", "'001.Crow/a.jpg' occurs twice"],
         ),
         (IMAGES, "1\n2 x/y\n3 x/y\n4 x/y", &["images.txt line 1", "'' is not <class>/<file>"]),
         (IMAGES, "1 a.jpg\n2 x/y\n3 x/y\n4 x/y", &["images.txt line 1", "'a.jpg' is not <class>/<file>"]),
@@ -209,7 +209,7 @@ fn cub200_names_file_and_line_of_what_is_wrong() {
         (SPLIT, "1 0\n2 1\n3 1\n4 0\n5 1", &["train_test_split.txt line 5", "no image 5 in images.txt"]),
         (SPLIT, "1 0\n2 2\n3 1\n4 0", &["train_test_split.txt line 2", "'2' is neither 1 (train) nor 0 (test)"]),
         (SPLIT, "1 0\n2\n3 1\n4 0", &["train_test_split.txt line 2", "'' is neither"]),
-        (SPLIT, "1 0\n2 1\n2 0", &["train_test_split.txt line 3", "image 2 is there twice"]),
+        (SPLIT, "1 0\n2 1\n2 0", &["train_test_split.txt line 3", "image 2 occurs twice"]),
         (SPLIT, "1 0\n2 1\n3 1", &["images.txt line 4", "image 4 is not in train_test_split.txt"]),
         (SPLIT, "one 0", &["train_test_split.txt line 1", "'one' is not the number"]),
     ] {
@@ -229,10 +229,10 @@ fn cub200_names_file_and_line_of_what_is_wrong() {
 }
 
 #[test]
-fn a_stop_leaves_nothing() {
+fn a_stop_leaves_no_files() {
     let dir = cub();
     let stop = Cancel::default();
-    // It is asked for in the middle of the links.
+    // Requested in the middle of the links.
     let tick = |done, _| {
         if done == 2 {
             stop.request();

@@ -1,4 +1,4 @@
-//! Tests of downloads, against a server of our own that does everything a server can do wrong.
+//! Tests of downloads, against a local server that misbehaves in every way.
 
 use super::*;
 use flate2::Compression;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tar::{EntryType, Header};
 use tempfile::TempDir;
 
-/// What a server does with a request: its path, the first byte asked for, and the connection.
+/// Answers a request: its path, the first byte requested, and the connection.
 type Answer = fn(&Archived, &str, u64, &mut TcpStream);
 
 /// An archive as its server has it.
@@ -38,14 +38,14 @@ impl Server {
                 let (path, from) = request(&stream);
                 asked.lock().unwrap().push(from);
                 let (archived, answer) = (archived.clone(), answers[n.min(answers.len() - 1)]);
-                // A client that has gone is no failure.
+                // A client that disconnected is no failure.
                 std::thread::spawn(move || answer(&archived, &path, from, &mut stream));
             }
         });
         server
     }
 
-    /// What should come from it.
+    /// The archive that it serves.
     fn archive(&self) -> Archive {
         let needed = vec![("train.bin".to_string(), 50_000), ("test.bin".to_string(), 7)];
         Archive {
@@ -186,7 +186,7 @@ fn fetch(archive: &Archive, dir: &Path) -> Result<Outcome> {
     archive.fetch(dir, QUICK, &Cancel::default(), &|_, _| ())
 }
 
-/// What lies in a folder, by name, deep.
+/// The paths of all files below a folder.
 fn listing(dir: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -217,7 +217,7 @@ fn an_archive_is_fetched_verified_and_unpacked() {
         assert_eq!(fs::read(data.join("tiny/train.bin")).unwrap(), train_bytes());
         let asked = server.asked().len();
         assert_eq!(fetch(&archive, &data).unwrap(), Outcome::AlreadyThere);
-        assert_eq!(server.asked().len(), asked, "no one was asked for what is there");
+        assert_eq!(server.asked().len(), asked, "no request for files that are present");
         // One file lost: everything comes again, whole.
         fs::write(data.join("tiny/train.bin"), "half").unwrap();
         assert_eq!(fetch(&archive, &data).unwrap(), Outcome::Fetched);
@@ -256,7 +256,7 @@ fn what_came_before_a_failure_is_kept_for_the_next_time() {
 }
 
 #[test]
-fn a_part_of_something_else_is_thrown_away() {
+fn a_part_of_another_archive_is_deleted() {
     for rubbish in [vec![7u8; 300], vec![7; 200_000]] {
         let server = Server::new(good(), &[ranged]);
         let dir = TempDir::new().unwrap();
@@ -302,7 +302,7 @@ fn an_archive_that_is_not_there_says_where_to_put_it() {
         }
         assert!(listing(dir.path()).is_empty());
     }
-    // Nobody listens.
+    // No server listens.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let archive = Archive { url: format!("http://127.0.0.1:{port}/x"), ..Server::new(good(), &[missing]).archive() };
     let error = fetch(&archive, TempDir::new().unwrap().path()).unwrap_err();
@@ -310,7 +310,7 @@ fn an_archive_that_is_not_there_says_where_to_put_it() {
 }
 
 #[test]
-fn a_server_that_stalls_is_left_and_a_stop_is_heard() {
+fn a_stalling_server_times_out_and_a_stop_ends_the_wait() {
     let server = Server::new(good(), &[stalling, ranged]);
     let dir = TempDir::new().unwrap();
     assert_eq!(fetch(&server.archive(), dir.path()).unwrap(), Outcome::Fetched);
@@ -330,7 +330,7 @@ fn a_server_that_stalls_is_left_and_a_stop_is_heard() {
 }
 
 #[test]
-fn an_archive_brought_by_hand_is_unpacked_without_a_network() {
+fn an_archive_copied_by_hand_is_unpacked_without_a_network() {
     let server = Server::new(good(), &[missing]);
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("tiny.tar.gz"), good()).unwrap();
@@ -356,7 +356,7 @@ fn an_archive_that_leads_elsewhere_is_refused() {
         (&[(Regular, "other/b.bin", b"x")], "leads out of tiny"),
         (&[(Symlink, "tiny/train.bin", b"/etc/passwd")], "is a link"),
         (&[(Link, "tiny/train.bin", b"../secret")], "is a link"),
-        (&[(Fifo, "tiny/train.bin", b"")], "no plain file"),
+        (&[(Fifo, "tiny/train.bin", b"")], "not a plain file"),
         (&[(Regular, "tiny/test.bin", b"records")], "does not hold all of train.bin, test.bin"),
     ];
     for (entries, why) in cases {

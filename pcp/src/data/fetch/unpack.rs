@@ -1,4 +1,4 @@
-//! Unpacking with suspicion: only plain files, only into the one folder, only so many and so large.
+//! Safe unpacking: only plain files, only into one folder, with limits on number and size.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -15,14 +15,14 @@ const MOST_BYTES: u64 = 1 << 30;
 const MOST_ENTRIES: usize = 100;
 
 fn refused(what: impl Into<String>) -> Error {
-    Error::data(what, "nothing of it is to be trusted: remove the archive, and get it from its official page")
+    Error::data(what, "do not trust this archive: remove it, and get it from its official page")
 }
 
-/// Writes the files of a `.tar.gz` whose entries all lie in `folder` to `out`, each whole. Returns how many there were.
+/// Writes the files of a `.tar.gz` whose entries are all in `folder` to `out`, each atomically. Returns their number.
 pub fn unpack(archive: impl Read, folder: &str, out: &Path, stop: &Cancel) -> Result<usize> {
     walk(archive, folder, stop, &mut |name, size, contents| {
         make_folder(out)?;
-        // What is wrong with the archive is told apart from what is wrong with the disk.
+        // Errors of the archive are distinguished from errors of the disk.
         let mut broken = None;
         let written = write_atomic(&out.join(name), |w| {
             let (mut copied, mut buffer) = (0, vec![0; 1 << 16]);
@@ -45,8 +45,8 @@ pub fn unpack(archive: impl Read, folder: &str, out: &Path, stop: &Cancel) -> Re
     })
 }
 
-/// Gives the name, size and contents of every file of a `.tar.gz` whose entries all lie in `folder` to `take`. Links, paths
-/// that lead elsewhere and everything else that a data set has no use for are refused. Returns how many files there were.
+/// Calls `take` with the name, size and contents of every file of a `.tar.gz` whose entries are all in `folder`. Links, paths
+/// that lead elsewhere and special files are errors. Returns the number of files.
 pub fn walk(
     archive: impl Read,
     folder: &str,
@@ -70,7 +70,7 @@ pub fn walk(
             EntryType::Directory if name.trim_end_matches('/') == folder => continue,
             EntryType::XHeader | EntryType::XGlobalHeader => continue,
             EntryType::Symlink | EntryType::Link => return Err(refused(format!("{name:?} in the archive is a link"))),
-            other => return Err(refused(format!("{name:?} in the archive is no plain file, but {other:?}"))),
+            other => return Err(refused(format!("{name:?} in the archive is not a plain file but {other:?}"))),
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let own = name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));

@@ -89,7 +89,7 @@ fn a_limit_takes_the_first_and_moves_no_id() {
 }
 
 #[test]
-fn a_file_stands_for_its_set() {
+fn a_file_selects_its_set() {
     let dir = mnist(false);
     let root = dir.path();
     assert!(is_source(root) && is_source(&root.join("train-images-idx3-ubyte")));
@@ -117,7 +117,7 @@ fn images_alone_are_enough() {
 
 #[test]
 fn large_and_uneven_images_keep_their_size() {
-    let layout = Layout::Grey { width: 40, height: 31, padded: PADDED };
+    let layout = RecordLayout::Grey { width: 40, height: 31, padded: PADDED };
     let image = layout.image(&[7; 40 * 31]);
     assert_eq!((image.width, image.height), (40, 32));
     assert_eq!((image.pixels[0], image.pixels[31 * 40 * 3]), (7, 0), "an odd row of border is below");
@@ -135,9 +135,9 @@ fn bad_files_are_named_with_what_is_wrong() {
         ("train-images-idx3-ubyte", gzip(&whole)[..40].to_vec(), "is damaged"),
         ("train-images-idx3-ubyte", idx(&[4], &[1; 4]), "not images"),
         ("train-images-idx3-ubyte", idx(&[1, 0, 9], &[]), "9 x 0 pixels"),
-        ("train-images-idx3-ubyte", idx(&[u32::MAX; 3], &[]), "promises more"),
+        ("train-images-idx3-ubyte", idx(&[u32::MAX; 3], &[]), "too many values"),
         ("train-images-idx3-ubyte", [&[0, 0, 13, 3], &whole[4..]].concat(), "type 0x0d"),
-        ("train-images-idx3-ubyte", [&[0, 0, 8, 3], &[0; 5][..]].concat(), "its header is not whole"),
+        ("train-images-idx3-ubyte", [&[0, 0, 8, 3], &[0; 5][..]].concat(), "truncated within its header"),
         ("train-labels-idx1-ubyte", idx(&[5], &[1; 5]), "shape [5] for 6 images"),
     ];
     for (name, bytes, what) in cases {

@@ -1,4 +1,4 @@
-//! Check values, slow twins and finite differences.
+//! Check values, plain implementations and finite differences.
 
 use super::*;
 use pcp_core::rng::{Key, Purpose};
@@ -16,7 +16,7 @@ fn close(a: f64, b: f64, tolerance: f64) {
     assert!((a - b).abs() <= tolerance, "{a} is not {b}");
 }
 
-/// Recipe: method.md 1.4, "Check".
+/// A case small enough to be computed by hand.
 fn check_case() -> (Matrix, Matrix, Positives) {
     let bank = unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.8, 0.0, 0.4], [0.0, 0.0, 1.0]]);
     let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0]]);
@@ -34,7 +34,7 @@ fn bank_loss_check_values() {
     }
 }
 
-/// Eq. 3 to 6 in the plainest words.
+/// Eq. 3 to 6 by their definitions.
 fn slow_bank_loss(
     v: &Matrix,
     samples: &[usize],
@@ -61,7 +61,7 @@ fn slow_bank_loss(
 }
 
 #[test]
-fn bank_loss_matches_its_slow_twin_and_finite_differences() {
+fn bank_loss_matches_its_definition_and_finite_differences() {
     // More rows than one block of the softmax.
     let bank = random(2500, 8, 1);
     let v = random(4, 8, 2);
@@ -91,7 +91,7 @@ fn bank_softmax_of_one_row_is_certain() {
     assert_eq!(s.expectation, bank.values);
 }
 
-/// Recipe: method.md 2.2, "Check".
+/// Computed by hand.
 #[test]
 fn spreading_check_values() {
     let rows = [[1.0, 0.5, 0.2], [0.6, 1.0, 0.3], [0.4, 0.5, 1.0], [0.9, 0.7, 0.1], [0.7, 0.8, 0.5], [0.3, 0.7, 0.9]];
@@ -123,7 +123,7 @@ fn slow_spreading(queries: &Matrix, keys: &Matrix, tau: f64) -> f64 {
 }
 
 #[test]
-fn spreading_matches_its_slow_twin_and_finite_differences() {
+fn spreading_matches_its_definition_and_finite_differences() {
     let v = random(10, 6, 5);
     for tau in [0.1f32, 0.5] {
         let (loss, gradient) = spreading_loss(&v, tau);
@@ -154,7 +154,7 @@ fn spreading_of_one_sample_is_zero_and_of_equal_rows_finite() {
     assert!(loss == 0.0 && gradient.is_empty());
 }
 
-/// MoCo's logits in the plainest words: [q.k+, q.queue] / tau, the first is right.
+/// MoCo's logits by the definition: [q.k+, q.queue] / tau, the first is right.
 fn slow_key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f64) -> f64 {
     let product = |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum() };
     let each = (0..q.rows).map(|r| {
@@ -166,7 +166,7 @@ fn slow_key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f64) -> f64 {
 }
 
 #[test]
-fn key_loss_matches_its_slow_twin_and_finite_differences() {
+fn key_loss_matches_its_definition_and_finite_differences() {
     let (q, keys, queue) = (random(3, 5, 1), random(3, 5, 2), random(700, 5, 3));
     let fast = key_loss(&q, &keys, &queue, 0.07);
     close(fast.each.iter().sum::<f64>() / 3.0, slow_key_loss(&q, &keys, &queue, 0.07), 1e-5);
@@ -186,7 +186,7 @@ fn finite_differences(v: &Matrix, gradient: &[f32], loss: &dyn Fn(&Matrix) -> f6
     }
 }
 
-/// LA's sets and loss in the plainest words.
+/// LA's sets and loss by their definitions.
 fn slow_local_loss(v: &Matrix, samples: &[usize], bank: &Matrix, clusterings: &[Vec<u32>], b: usize) -> f64 {
     let tau = 0.07;
     let each = samples.iter().enumerate().map(|(r, &own)| {
@@ -205,7 +205,7 @@ fn slow_local_loss(v: &Matrix, samples: &[usize], bank: &Matrix, clusterings: &[
 }
 
 #[test]
-fn local_loss_matches_its_slow_twin_and_finite_differences() {
+fn local_loss_matches_its_definition_and_finite_differences() {
     let bank = random(60, 6, 4);
     let samples: Vec<usize> = (0..11).map(|i| i * 5).collect();
     let v = random(samples.len(), 6, 5);
@@ -220,7 +220,7 @@ fn local_loss_matches_its_slow_twin_and_finite_differences() {
     }
 }
 
-/// A background of one is the sample itself: it is found for certain.
+/// A background of one row is the sample itself, whose probability is 1.
 #[test]
 fn local_loss_of_the_sample_alone_is_zero() {
     let bank = random(9, 4, 6);

@@ -7,7 +7,7 @@ use crate::model::graph::{Graph, GraphNode, Op};
 use pcp_core::rng::Purpose;
 
 fn network(arch: Arch, width: usize, size: usize) -> Network {
-    let config = config::Network { arch, width, ..Config::default().network };
+    let config = config::NetworkSettings { arch, width, ..Config::default().network };
     Network::new(&config, size).unwrap()
 }
 
@@ -74,7 +74,7 @@ fn every_network_gives_unit_vectors_and_finite_gradients() {
 
 #[test]
 fn images_too_small_for_alexnet_are_refused() {
-    let config = config::Network { arch: Arch::Alexnet224, ..Config::default().network };
+    let config = config::NetworkSettings { arch: Arch::Alexnet224, ..Config::default().network };
     assert!(Network::new(&config, 32).unwrap_err().hint.contains("--size 224"));
     assert!(Network::new(&config, 63).is_ok());
     assert!(Network::new(&config, 62).is_err());
@@ -107,7 +107,7 @@ fn gradients_match_finite_differences() {
             weights.parameters[p] = weights::flat(values);
             loss(&weights).0
         };
-        // The steeper, the shorter the step: ReLU's kinks are everywhere.
+        // Shorter steps for steeper gradients, because ReLU is only piecewise linear.
         let h = 2e-3 / gradient[at].abs().max(1.0);
         let expected = (moved(h) - moved(-h)) / (2.0 * f64::from(h));
         moved(0.0);
@@ -117,7 +117,7 @@ fn gradients_match_finite_differences() {
 }
 
 #[test]
-fn batch_norm_follows_each_view_in_turn() {
+fn running_statistics_are_updated_by_each_view_in_turn() {
     let net = network(Arch::Resnet18, 4, 16);
     let mut weights = net.init(5);
     let two = batch(6, 16, 4);
@@ -141,7 +141,7 @@ fn batch_norm_follows_each_view_in_turn() {
 }
 
 #[test]
-fn dropout_masks_follow_the_image_not_its_place() {
+fn dropout_masks_depend_on_the_image_not_on_its_row() {
     let net = network(Arch::Alexnet224, 4, 80);
     let weights = net.init(2);
     let embed = |ids: &[u64], pixels: Vec<f32>| {
@@ -152,7 +152,7 @@ fn dropout_masks_follow_the_image_not_its_place() {
         .features
     };
     let b = batch(1, 80, 3).pixels;
-    // The same picture three times: batch norm sees no difference, so the masks alone tell the rows apart.
+    // The same picture three times: only the masks make the rows differ.
     let three = |ids: &[u64]| embed(ids, [b.clone(), b.clone(), b.clone()].concat());
     let (a, c) = (three(&[4, 5, 6]), three(&[6, 4, 5]));
     assert_eq!(a.row(0), c.row(1));
@@ -171,8 +171,8 @@ fn weights_survive_their_names_and_others_are_refused() {
     assert!(wider.from_named(&named).unwrap_err().message.contains("shape"));
 }
 
-/// Follows a graph with plain loops, one image at a time: maps are `(channels, side, values)` in the order channel, row, column.
-fn follow(graph: &Graph, named: &[Named], side: usize, pixels: &[f32]) -> Vec<(usize, usize, Vec<f64>)> {
+/// Evaluates a graph with plain loops, one image at a time: maps are `(channels, side, values)` in the order channel, row, column.
+fn evaluate(graph: &Graph, named: &[Named], side: usize, pixels: &[f32]) -> Vec<(usize, usize, Vec<f64>)> {
     let array = |name: &str| named.iter().find(|n| n.name == name).unwrap();
     let image = (0..3 * side * side).map(|i| f64::from(pixels[(i % (side * side)) * 3 + i / (side * side)])).collect();
     let mut values: Vec<(usize, usize, Vec<f64>)> = vec![(3, side, image)];
@@ -255,17 +255,17 @@ fn c_len(weight: &Named) -> usize {
 }
 
 #[test]
-fn the_graph_says_what_the_network_does() {
+fn the_graph_computes_what_the_network_does() {
     for (arch, width, size, head) in [
         (Arch::Resnet18, 4, 17, Head::Linear),
         (Arch::Resnet18, 2, 70, Head::Mlp),
         (Arch::Alexnet, 4, 16, Head::Linear),
         (Arch::Alexnet224, 2, 63, Head::Linear),
     ] {
-        let config = config::Network { arch, width, head, embedding: 8, ..Config::default().network };
+        let config = config::NetworkSettings { arch, width, head, embedding: 8, ..Config::default().network };
         let net = Network::new(&config, size).unwrap();
         let mut named = net.named(&net.init(5));
-        // Nothing is at its beginning: batch norm has statistics of its own, and biases are not zero.
+        // No array has its initial values: batch-norm statistics and biases are random.
         let mut s = Key { purpose: Purpose::Synthetic, seed: 9, round: 0, epoch: 0 }.stream(0, 0);
         for array in named.iter_mut().filter(|n| n.shape.len() == 1) {
             array.values.iter_mut().for_each(|v| *v = 0.5 + s.uniform(0.0, 1.0));
@@ -273,7 +273,7 @@ fn the_graph_says_what_the_network_does() {
         let weights = net.from_named(&named).unwrap();
         let batch = batch(1, size, 3);
         let graph = net.graph();
-        let values = follow(&graph, &named, size, &batch.pixels);
+        let values = evaluate(&graph, &named, size, &batch.pixels);
         for (tap, at) in [(FeatureKind::Pooled, graph.pooled), (FeatureKind::Embedding, graph.embedding)] {
             let (found, truth) = (net.features(&weights, &batch, tap), &values[at].2);
             assert_eq!(found.dim, truth.len());

@@ -1,4 +1,4 @@
-//! Opening a network: every source, and everything that can be wrong with one.
+//! Opening a network: from every source, and damaged ones.
 
 use super::*;
 use crate::config::{Auto, Config, FeatureKind, Resolved};
@@ -70,15 +70,15 @@ fn a_run_folder_has_last_and_best_and_untrained_weights() {
 #[test]
 fn an_unfinished_run_has_the_weights_of_its_newest_checkpoint() {
     let (_dir, run) = run();
-    let write = |name: &str, seed: u64, about: CheckpointPlace| {
+    let write = |name: &str, seed: u64, about: CheckpointPosition| {
         let prefixed = arrays(&model(seed, (0, 0))).into_iter().map(|(n, a)| (format!("{CHECKPOINT_PREFIX}{n}"), a));
         // A checkpoint has other arrays, too.
         let other = ("velocity/0000".to_string(), Array::F32(vec![1], vec![0.5]));
         let arrays = prefixed.chain([other]).collect();
         Tensors { about, arrays }.write(&run.file("checkpoints").join(name)).unwrap();
     };
-    write("r0-e000-b00004.safetensors", 1, CheckpointPlace { round: 0, epoch: 0, batch: 4 });
-    write("r1-e000-b00000.safetensors", 2, CheckpointPlace { round: 1, epoch: 0, batch: 0 });
+    write("r0-e000-b00004.safetensors", 1, CheckpointPosition { round: 0, epoch: 0, batch: 4 });
+    write("r1-e000-b00000.safetensors", 2, CheckpointPosition { round: 1, epoch: 0, batch: 0 });
     let found = Model::open(run.path()).unwrap();
     assert_eq!(arrays(&found), arrays(&model(2, (0, 0))));
     // Nothing of round 1 was trained yet: the last epoch of round 0 was the last.
@@ -87,8 +87,8 @@ fn an_unfinished_run_has_the_weights_of_its_newest_checkpoint() {
 }
 
 #[test]
-fn the_place_of_a_checkpoint_tells_what_was_trained_last() {
-    let trained = |round, epoch, batch| CheckpointPlace { round, epoch, batch }.trained(10);
+fn the_position_of_a_checkpoint_gives_the_last_trained_epoch() {
+    let trained = |round, epoch, batch| CheckpointPosition { round, epoch, batch }.trained(10);
     assert_eq!(trained(0, 0, 0), None);
     assert_eq!((trained(0, 0, 1), trained(0, 3, 0), trained(2, 0, 0)), (Some((0, 0)), Some((0, 2)), Some((1, 9))));
 }
@@ -176,17 +176,17 @@ fn damaged_files_are_refused() {
 }
 
 #[test]
-fn files_of_another_kind_are_called_that() {
+fn files_of_another_kind_are_refused() {
     let (dir, run) = run();
     // A checkpoint where a model should be, and a detector's file, whose description is another.
     let file = run.last_weights();
-    let about = CheckpointPlace { round: 0, epoch: 0, batch: 0 };
+    let about = CheckpointPosition { round: 0, epoch: 0, batch: 0 };
     Tensors { about, arrays: arrays(&model(0, (0, 0))) }.write(&file).unwrap();
     for path in [run.path(), &file] {
         let e = Model::open(path).unwrap_err();
         assert!(e.message.contains("another kind or version") && e.hint.contains("model.safetensors"), "{e:?}");
     }
-    // A detector's run is none of a network.
+    // The run of a detector is not that of a network.
     let detection = RunFolder::create_as(&DETECTION, &dir.path().join("detect"), false).unwrap();
     fs::write(detection.file(DETECTION.settings), "").unwrap();
     assert!(Model::open(detection.path()).unwrap_err().message.contains("it has no config.toml"));
@@ -197,7 +197,7 @@ fn wrong_shapes_and_missing_arrays_are_named() {
     let (_dir, run) = run();
     let file = run.last_weights();
     let about = model(0, (0, 0)).card;
-    let other = config::Network { width: 8, ..about.network.clone() };
+    let other = config::NetworkSettings { width: 8, ..about.network.clone() };
     let other = Model::untrained(ModelCard { network: other, ..about.clone() }, 0).unwrap();
     Tensors { about: about.clone(), arrays: arrays(&other) }.write(&file).unwrap();
     for path in [run.path(), &file] {
