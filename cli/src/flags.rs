@@ -3,6 +3,7 @@
 /// Settings whose flag is not `--` and the name with hyphens. Other settings of a run, as `section.key`, are set by --set.
 const OTHER: &[(&str, &str)] = &[
     ("count", "-k"),
+    ("detect_resume", "pcp detect train --resume"),
     ("resume", "pcp train --resume"),
     ("clusters.floor", "--clusters"),
     ("data.cache", "--cache"),

@@ -203,6 +203,8 @@ impl Observer for Progress {
 struct JobBars {
     /// Whether there is somebody to see bars.
     seen: bool,
+    /// Whether notes are printed.
+    notes: bool,
     bar: Mutex<Option<ProgressBar>>,
     cancel: Cancel,
 }
@@ -210,7 +212,13 @@ struct JobBars {
 /// The observer of a job for the person at the terminal; `quiet` shows no bars.
 pub fn job(quiet: bool, cancel: &Cancel) -> Arc<dyn Observer> {
     let seen = !quiet && std::io::stderr().is_terminal();
-    Arc::new(JobBars { seen, bar: Mutex::default(), cancel: cancel.clone() })
+    Arc::new(JobBars { seen, notes: seen, bar: Mutex::default(), cancel: cancel.clone() })
+}
+
+/// The observer of a job whose notes belong into a log, too: they are printed wherever it is not `quiet`.
+pub fn job_with_notes(quiet: bool, cancel: &Cancel) -> Arc<dyn Observer> {
+    let seen = !quiet && std::io::stderr().is_terminal();
+    Arc::new(JobBars { seen, notes: !quiet, bar: Mutex::default(), cancel: cancel.clone() })
 }
 
 impl JobBars {
@@ -251,8 +259,14 @@ impl Observer for JobBars {
         self.line(&format!("warning: {}", flags(&warning.to_string())));
     }
 
+    fn status(&self, text: &str) {
+        if let Ok(bar) = self.bar.lock() {
+            bar.iter().for_each(|bar| bar.set_message(text.to_string()));
+        }
+    }
+
     fn note(&self, line: &str) {
-        if self.seen {
+        if self.notes {
             self.line(line);
         }
     }

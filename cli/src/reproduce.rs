@@ -3,16 +3,16 @@
 mod figures;
 
 use super::detect;
-use super::eval::linear;
+use super::progress;
 use super::table::duration;
 use super::train;
 use crate::paper::{self, Cell, CellRecord, Figure, Job, Known, Measure, Panel, PanelRecord, Scale, Table};
 use clap::Parser;
 use pcp::config::Config;
 use pcp::data::Source;
-use pcp::detect::settings::Settings as DetectorSettings;
+use pcp::detect::settings::DetectorSettings;
 use pcp::detect::shapes;
-use pcp::evaluate::linear::LinearSettings;
+use pcp::jobs::{DetectEvalOptions, EvalLinearOptions, detect_eval, detect_resume, detect_train, eval_linear};
 use pcp::run::{DETECTION, RunFolder, RunResult};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
@@ -233,8 +233,12 @@ impl Session {
         if !asked || paper::linear(run, self.scale)?.is_some() {
             return Ok(());
         }
-        let settings = LinearSettings { epochs: self.scale.linear_epochs(), ..LinearSettings::default() };
-        linear::measure(run, &[paper::LINEAR_LAYER.to_string()], settings, false, self.args.quiet, stop).map(|_| ())
+        let options = EvalLinearOptions {
+            layers: vec![paper::LINEAR_LAYER.into()],
+            epochs: self.scale.linear_epochs(),
+            ..EvalLinearOptions::new(run.path())
+        };
+        eval_linear(&options, &progress::job(self.args.quiet, stop)).map(|_| ())
     }
 
     /// Whether the detector that a job's cells ask for, if they do, has been made.
@@ -259,28 +263,26 @@ impl Session {
         words.extend(self.scale.detector_arguments());
         words.extend(["--seed", &seed, "--out", &out]);
         let command = train::command(["detect"].into_iter().chain(words.iter().copied()).map(String::from));
-        let quiet = self.args.quiet.then_some("--quiet");
-        let parse = |words: &[&str]| {
-            detect::train::Args::try_parse_from(words.iter().copied().chain(quiet)).map_err(|e| super::usage(&e))
-        };
-        let asked = parse(&words)?;
-        let trained = match RunFolder::open_as(&DETECTION, &folder) {
+        let parsed = detect::train::Args::try_parse_from(&words).map_err(|e| super::usage(&e))?;
+        let options = parsed.options(command.clone())?;
+        let observer = progress::job_with_notes(self.args.quiet, stop);
+        match RunFolder::open_as(&DETECTION, &folder) {
             Ok(begun) => {
                 let (was, _) = DetectorSettings::read(&begun)?;
-                if was != detect::train::asked(&asked)?.0 {
+                if was != options.settings()? {
                     return Err(Error::usage(
                         format!("the detector in {out} was begun with other settings"),
                         format!("move {out} away to have it trained anew, or choose another --out"),
                     ));
                 }
-                detect::train::execute(&parse(&["train", "--resume", &out])?, command, stop)?.0
+                detect_resume(&folder, &observer)?;
             }
             Err(_) => {
                 self.say(&format!("{}: {command}", job.title()));
-                detect::train::execute(&asked, command, stop)?.0
+                detect_train(&options, &observer)?;
             }
-        };
-        detect::eval::measure(&trained, None, "test", 0, self.args.quiet, stop).map(|_| ())
+        }
+        detect_eval(&DetectEvalOptions::new(folder), &progress::job(self.args.quiet, stop)).map(|_| ())
     }
 
     /// The made-up detection set of the tiny scale.

@@ -44,7 +44,7 @@ pub struct ProbeSplit {
 }
 
 impl ProbeSplit {
-    /// The exam of a data set; an error where it has no labels.
+    /// The split of a data set; an error where it has no labels.
     pub fn new(dataset: &Dataset) -> Result<ProbeSplit> {
         let Some(Labels { classes, of }) = &dataset.train.labels else {
             return Err(Error::data(
@@ -68,7 +68,7 @@ impl ProbeSplit {
         Ok(ProbeSplit { learn, test: (Part::Train, test), labels, truth, classes })
     }
 
-    /// What it is, in words.
+    /// The split in words.
     pub fn protocol(&self) -> String {
         let (learn, test) = (self.learn.len(), self.truth.len());
         match self.test.0 {

@@ -26,6 +26,8 @@ pub trait Observer: Send + Sync {
     fn advance(&self, _units: usize) {}
     /// The part is over.
     fn end(&self) {}
+    /// How the part is going, in a few words that replace the ones before.
+    fn status(&self, _text: &str) {}
     /// A training step was made.
     fn live(&self, _live: &Live) {}
     /// An epoch ended.

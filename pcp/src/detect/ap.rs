@@ -20,7 +20,7 @@ pub struct Detection {
 
 /// An object of a test image.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Labelled {
+pub struct LabelledObject {
     /// Its class, from 0.
     pub class: usize,
     /// Where.
@@ -54,7 +54,7 @@ pub struct Scores {
 }
 
 /// Scores the detections of every image against its objects.
-pub fn score(found: &[Vec<Detection>], truth: &[Vec<Labelled>], classes: &[String]) -> Scores {
+pub fn score(found: &[Vec<Detection>], truth: &[Vec<LabelledObject>], classes: &[String]) -> Scores {
     assert_eq!(found.len(), truth.len(), "detections of every image");
     let of_class = |(class, name): (usize, &String)| {
         let objects = truth.iter().flatten().filter(|t| t.class == class && !t.difficult).count();
@@ -78,7 +78,7 @@ pub fn score(found: &[Vec<Detection>], truth: &[Vec<Labelled>], classes: &[Strin
 
 /// Whether each detection of `class` is right, best first over all images; those of difficult objects are left out. An object
 /// is found once: a second box on it is wrong.
-fn hits(found: &[Vec<Detection>], truth: &[Vec<Labelled>], class: usize) -> Vec<bool> {
+fn hits(found: &[Vec<Detection>], truth: &[Vec<LabelledObject>], class: usize) -> Vec<bool> {
     let mut order: Vec<(usize, usize)> = Vec::new();
     for (image, detections) in found.iter().enumerate() {
         order.extend(detections.iter().enumerate().filter(|(_, d)| d.class == class).map(|(i, _)| (image, i)));
@@ -147,8 +147,8 @@ mod tests {
         Detection { class, score, bounds: at(x) }
     }
 
-    fn object(class: usize, x: f32, difficult: bool) -> Labelled {
-        Labelled { class, bounds: at(x), difficult }
+    fn object(class: usize, x: f32, difficult: bool) -> LabelledObject {
+        LabelledObject { class, bounds: at(x), difficult }
     }
 
     fn names(n: usize) -> Vec<String> {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     /// The devkit's own order of things: sort, mark, cumulate, then the envelope of precision over every recall.
-    fn slow(detections: &[Vec<Detection>], truth: &[Vec<Labelled>], class: usize) -> Option<(f64, f64)> {
+    fn slow(detections: &[Vec<Detection>], truth: &[Vec<LabelledObject>], class: usize) -> Option<(f64, f64)> {
         let objects = truth.iter().flatten().filter(|t| t.class == class && !t.difficult).count();
         if objects == 0 {
             return None;
@@ -197,7 +197,7 @@ mod tests {
         all.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         let (mut right, mut wrong, mut seen) = (vec![], vec![], std::collections::BTreeSet::new());
         for (_, image, i) in all {
-            let overlap = |t: &Labelled| iou(t.bounds, detections[image][i].bounds);
+            let overlap = |t: &LabelledObject| iou(t.bounds, detections[image][i].bounds);
             let mut best = (usize::MAX, -1.0);
             for (k, t) in truth[image].iter().enumerate() {
                 if t.class == class && overlap(t) > best.1 {
@@ -239,7 +239,7 @@ mod tests {
                 .iter()
                 .map(|d| d.iter().map(|(c, s, x)| found(*c, *s as f32, *x as f32 * 3.0)).collect())
                 .collect();
-            let truth: Vec<Vec<Labelled>> = objects
+            let truth: Vec<Vec<LabelledObject>> = objects
                 .iter()
                 .map(|t| t.iter().map(|(c, x, difficult)| object(*c, *x as f32 * 3.0, *difficult)).collect())
                 .collect();

@@ -6,9 +6,9 @@ use super::boxes::{Bounds, clip, decode};
 use super::frame::{Preparation, stacked};
 use super::losses::softmax;
 use super::nms::nms;
-use super::proposals::{Limits, propose};
+use super::proposals::{ProposalLimits, propose};
 use super::roi::{self, OUT, Roi};
-use super::step::View;
+use super::step::ImageCells;
 use super::targets::UNIT;
 use super::voc::Devkit;
 use crate::data::Image;
@@ -31,7 +31,7 @@ pub struct Search {
     /// How the image is prepared.
     pub preparation: Preparation,
     /// How many proposals are judged.
-    pub limits: Limits,
+    pub limits: ProposalLimits,
 }
 
 /// Finds what is in `image`, best first, in its own pixels. One image at a time: what is found does not depend on others.
@@ -39,7 +39,7 @@ pub fn find(detector: &Detector, weights: &Weights, image: &Image, search: &Sear
     let frame = search.preparation.frame(image, false);
     let (width, height) = (frame.width as f32, frame.height as f32);
     let seen = detector.propose(weights, stacked(std::slice::from_ref(&frame)));
-    let view = View::new(&base(search.preparation.short_side), 0, &frame, &seen.maps);
+    let view = ImageCells::new(&base(search.preparation.short_side), 0, &frame, &seen.maps);
     let (scores, steps) = view.outputs(&seen);
     let proposals = propose(&view.anchors, &scores, &steps, (width, height), search.limits);
     if proposals.is_empty() {

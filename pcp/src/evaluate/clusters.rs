@@ -128,13 +128,13 @@ pub fn score(
 
 /// All rows and their clusters, or, of very many, some that `seed` draws.
 fn sample(features: &Matrix, ids: &[u64], cluster_of: &[u32], seed: u64) -> (Matrix, Vec<u32>) {
-    let drawn = some(ids, PAIRED, seed);
+    let drawn = drawn_rows(ids, PAIRED, seed);
     let values = drawn.iter().flat_map(|&row| features.row(row)).copied().collect();
     (Matrix { rows: drawn.len(), dim: features.dim, values }, drawn.iter().map(|&row| cluster_of[row]).collect())
 }
 
 /// All rows, or, of more than `most`, that many, drawn by `seed`, in growing order.
-pub fn some(ids: &[u64], most: usize, seed: u64) -> Vec<usize> {
+pub fn drawn_rows(ids: &[u64], most: usize, seed: u64) -> Vec<usize> {
     if ids.len() <= most {
         return (0..ids.len()).collect();
     }
@@ -227,10 +227,10 @@ mod tests {
     #[test]
     fn of_too_many_some_are_drawn() {
         let ids: Vec<u64> = (0..100).collect();
-        let drawn = some(&ids, 10, 1);
+        let drawn = drawn_rows(&ids, 10, 1);
         assert_eq!(drawn.len(), 10);
         assert!(drawn.is_sorted());
-        assert_ne!(drawn, some(&ids, 10, 2));
-        assert_eq!(some(&ids, 100, 1), (0..100).collect::<Vec<_>>());
+        assert_ne!(drawn, drawn_rows(&ids, 10, 2));
+        assert_eq!(drawn_rows(&ids, 100, 1), (0..100).collect::<Vec<_>>());
     }
 }

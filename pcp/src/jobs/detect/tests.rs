@@ -1,0 +1,1 @@
+//! Detectors on made-up shapes.
