@@ -1,4 +1,4 @@
-//! How good are the features? Labels are used here, and by the supervised baseline, and nowhere else.
+//! Measures of features. Labels are used here, and by the supervised baseline, and nowhere else.
 
 pub mod clusters;
 pub mod finetune;
@@ -39,7 +39,7 @@ pub struct ProbeSplit {
     pub labels: Vec<u32>,
     /// Class of every row to test on.
     pub truth: Vec<u32>,
-    /// How many classes.
+    /// Number of classes.
     pub classes: usize,
 }
 
@@ -115,7 +115,7 @@ impl Probe {
         Probe { kind, ..self.clone() }
     }
 
-    /// Neighbours that can be had at the most.
+    /// Neighbours that an image has at the most.
     pub fn available(&self) -> usize {
         self.dataset.train.images.len() - usize::from(!self.tests)
     }

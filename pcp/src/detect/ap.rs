@@ -7,14 +7,14 @@ use std::cmp::Ordering;
 /// A detection is right when its IoU with an object of its class is at least this.
 const RIGHT: f32 = 0.5;
 
-/// Something found in an image.
+/// An object that a detector found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
     /// Its class, from 0.
     pub class: usize,
-    /// How sure.
+    /// Its score, from 0 to 1.
     pub score: f32,
-    /// Where.
+    /// Its box.
     pub bounds: Bounds,
 }
 
@@ -23,9 +23,9 @@ pub struct Detection {
 pub struct LabelledObject {
     /// Its class, from 0.
     pub class: usize,
-    /// Where.
+    /// Its box.
     pub bounds: Bounds,
-    /// Neither finding it nor missing it counts.
+    /// VOC marks it as difficult: neither finding it nor missing it counts.
     pub difficult: bool,
 }
 
@@ -42,12 +42,12 @@ pub struct ClassScore {
     pub ap: Option<f64>,
 }
 
-/// The whole of it, in percent.
+/// Average precision of all classes, in percent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
     /// Mean over the classes that have objects, by eleven points (the paper's).
     pub map11: f64,
-    /// By all points.
+    /// The same by all points.
     pub map: f64,
     /// Every class.
     pub classes: Vec<ClassScore>,
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(missed.classes[0].ap, Some(0.0));
     }
 
-    /// The devkit's own order of things: sort, mark, cumulate, then the envelope of precision over every recall.
+    /// As the VOC devkit computes it: sort, mark, cumulate, then the envelope of precision over every recall.
     fn slow(detections: &[Vec<Detection>], truth: &[Vec<LabelledObject>], class: usize) -> Option<(f64, f64)> {
         let objects = truth.iter().flatten().filter(|t| t.class == class && !t.difficult).count();
         if objects == 0 {

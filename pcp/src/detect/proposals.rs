@@ -1,11 +1,11 @@
-//! The proposal layer: of all anchors, moved as the network says, the most promising that do not cover one another.
+//! The proposal layer: of all anchors, moved by the network's outputs, those with the highest scores that do not overlap much.
 
 use super::boxes::{Bounds, clip, decode};
 use super::nms::{best_first, nms};
 
 /// Proposals that overlap more than this are the same.
 const NMS: f32 = 0.7;
-/// Boxes narrower or lower than this, in pixels, are nothing.
+/// Boxes narrower or lower than this, in pixels, are dropped.
 const LEAST: f32 = 1.0;
 
 /// How many boxes go into suppression, and how many come out at the most.

@@ -74,12 +74,12 @@ fn taps<const BINS: usize>(low: f32, high: f32, cells: usize) -> [BinTaps; BINS]
     })
 }
 
-/// `[rois][OUT][OUT][channels]` out of maps.
+/// Crops of the maps: `[rois][OUT][OUT][channels]`.
 pub fn forward(maps: &Maps, rois: &[Roi]) -> Vec<f32> {
     forward_of::<OUT>(maps, rois)
 }
 
-/// The gradient by the maps of that shape (its values are not looked at), from that by what [`forward`] gave.
+/// The gradient by maps of the shape of `maps` (its values do not matter), from the gradient by the output of [`forward`].
 pub fn backward(maps: &Maps, rois: &[Roi], gradient: &[f32]) -> Vec<f32> {
     backward_of::<OUT>(maps, rois, gradient)
 }

@@ -30,13 +30,13 @@ pub const RANDOM: &str = "random";
 pub struct DetectorSettings {
     /// Where the network came from: a run folder, a file, or `random`.
     pub backbone: String,
-    /// The devkit's folder.
+    /// The folder of the images, in the layout of the VOC devkit.
     pub voc: String,
     /// The image set to learn from.
     pub set: String,
     /// The classes.
     pub classes: Vec<String>,
-    /// Only so many images; 0 for all.
+    /// The first images only; 0 for all.
     pub limit: usize,
     /// The shorter side of images.
     pub short_side: usize,
@@ -116,7 +116,7 @@ impl DetectorSettings {
         Preparation { short_side: self.short_side, mean: narrow(self.mean), std: narrow(self.std) }
     }
 
-    /// What a step draws.
+    /// How many anchors and boxes a step samples.
     pub fn sampling(&self) -> Sampling {
         let limits = ProposalLimits { before: BEFORE_TRAINING * self.proposals, after: self.proposals };
         Sampling { short_side: self.short_side, anchors: self.anchors, rois: self.rois, limits }
@@ -157,7 +157,7 @@ impl DetectorSettings {
         pcp_core::io::atomic::write_bytes(&run.file(DETECTION.settings), text.as_bytes())
     }
 
-    /// The settings of a run and what made them.
+    /// The settings of a run, with program, machine, command and data.
     pub fn read(run: &RunFolder) -> Result<(DetectorSettings, About)> {
         let path = run.file(DETECTION.settings);
         let text = String::from_utf8_lossy(&pcp_core::io::atomic::read_bytes(&path)?).into_owned();

@@ -11,7 +11,7 @@ use std::path::Path;
 
 const NAMES: [&str; 3] = ["disc", "square", "triangle"];
 
-/// What is made.
+/// Size of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Images to learn from.

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 const ANCHORS: u32 = 2;
 const PROPOSALS: u32 = 3;
 
-/// What a step's sampling goes by.
+/// How many anchors and boxes a step samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// The shorter side of images, which anchors are in proportion to.
@@ -31,7 +31,7 @@ pub struct Sampling {
 /// An image of the batch.
 #[derive(Clone, Debug)]
 pub struct Example {
-    /// Its lasting number.
+    /// Its id.
     pub id: u64,
     /// Its pixels.
     pub frame: Frame,
@@ -39,16 +39,16 @@ pub struct Example {
     pub truths: Vec<Truth>,
 }
 
-/// The four losses, each a mean over what was drawn.
+/// The four losses, each a mean over the sampled anchors or boxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Losses {
-    /// Which anchors are objects.
+    /// Classification of the anchors: object or background.
     pub objectness: f64,
-    /// Where their objects are.
+    /// Regression from anchors to their objects.
     pub proposals: f64,
-    /// What the boxes show.
+    /// Classification of the boxes.
     pub classes: f64,
-    /// Where their objects are.
+    /// Regression from boxes to their objects.
     pub boxes: f64,
 }
 
@@ -91,7 +91,7 @@ pub fn step(
     (losses, [trunk, heads])
 }
 
-/// What an image is to learn.
+/// Targets of one image.
 struct ImageTargets {
     /// Places of anchors in the batch's outputs, whether each is an object, and the step to it.
     anchors: Vec<(usize, Option<[f32; 4]>)>,
@@ -131,7 +131,7 @@ pub struct ImageCells {
 }
 
 impl ImageCells {
-    /// The view of image `image`.
+    /// The cells of image `image` of the batch.
     pub fn new(base: &[Bounds; PER_CELL], image: usize, frame: &Frame, maps: &Maps) -> ImageCells {
         let (height, width) = (cells(frame.height).min(maps.height), cells(frame.width).min(maps.width));
         ImageCells { anchors: grid(base, height, width), image, own: width, map: [maps.height, maps.width] }
@@ -187,7 +187,7 @@ struct HeadLosses {
     by_boxes: Vec<f32>,
 }
 
-/// `scores` are `[rois][1 + classes]`, `boxes` `[rois][classes][4]`; the first score is for nothing.
+/// `scores` are `[rois][1 + classes]`, `boxes` `[rois][classes][4]`; the first score is that of the background.
 fn head_losses(shows: &[Option<(usize, [f32; 4])>], scores: &[f32], boxes: &[f32]) -> HeadLosses {
     let share = 1.0 / shows.len().max(1) as f32;
     let (width, classes) = (scores.len() / shows.len().max(1), boxes.len() / shows.len().max(1) / 4);

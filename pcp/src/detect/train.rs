@@ -26,7 +26,7 @@ pub struct DetectorSetup {
     pub data: Arc<Devkit>,
     /// The folder.
     pub run: RunFolder,
-    /// What made it.
+    /// Program, machine, command and data.
     pub about: About,
     /// Is told what happens, and can cancel it.
     pub observer: Arc<dyn Observer>,
@@ -61,7 +61,7 @@ pub struct DetectorState {
 }
 
 impl DetectorState {
-    /// A beginning with these weights.
+    /// The state before the first step, with these weights.
     pub fn new(weights: Weights) -> DetectorState {
         DetectorState { optimizer: Optimizer::new(&weights), weights, progress: DetectorProgress::default() }
     }
@@ -115,7 +115,7 @@ fn diverged(message: String) -> Error {
     Error::training(message, "start anew with a lower `lr` (learning rate); checkpoints from before are kept")
 }
 
-/// Trains from `state` to the end. A stop saves everything first.
+/// Trains from `state` to the end. When it is cancelled, everything is saved first.
 pub fn train(setup: &DetectorSetup, mut state: DetectorState) -> Result<(DetectorState, DetectorResult)> {
     match epochs(setup, &mut state) {
         Ok(outcome) => Ok((state, outcome)),

@@ -61,7 +61,7 @@ pub struct Devkit {
     pub classes: Vec<String>,
     /// The images, in the order of the set.
     pub items: Vec<Item>,
-    /// Of names, annotations and images.
+    /// SHA-256 of names, annotations and images.
     pub fingerprint: String,
 }
 
@@ -83,7 +83,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The objects to learn from. Difficult ones are no part of it, as is usual.
+    /// The objects to learn from. Without the difficult ones, as is usual.
     pub fn truths(&self) -> Vec<Truth> {
         let easy = self.objects.iter().filter(|o| !o.difficult);
         easy.map(|o| Truth { class: o.class, bounds: o.bounds }).collect()
@@ -179,9 +179,9 @@ impl Devkit {
     }
 }
 
-/// What keeps an image from being read.
+/// Why an image cannot be read.
 enum Fault {
-    /// It has no such file.
+    /// There is no such file of it.
     Missing(&'static str),
     Other(Error),
 }
@@ -235,7 +235,7 @@ fn labelled(
     Ok(LabelledObject { class: place, bounds: inside, difficult: *difficult })
 }
 
-/// The image sets that there are, for people.
+/// The first names of image sets in `root`, for an error message.
 fn sets(root: &Path) -> String {
     let entries = std::fs::read_dir(root.join("ImageSets/Main")).into_iter().flatten().flatten();
     let mut names: Vec<String> =

@@ -1,4 +1,4 @@
-//! Clusters of a run's features, held against the classes; and what purification did to the clusters it learned from.
+//! Clusters of a run's features compared with the classes, and what purification did to the clusters it learned from.
 
 use crate::data::Labels;
 use crate::run::RunFolder;
@@ -43,7 +43,7 @@ pub struct Agreement {
     pub purity: f64,
     /// Classes that are no cluster's majority.
     pub missed: Vec<String>,
-    /// Share that is right when every cluster stands for a class of its own, at best.
+    /// Share that is right when every cluster stands for a class of its own, for the best such assignment.
     pub accuracy: f64,
     /// Normalised mutual information.
     pub nmi: f64,
@@ -64,14 +64,14 @@ pub struct ClusterRow {
     pub purity: Option<f64>,
 }
 
-/// The filter in one epoch.
+/// What purification did in one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochFilter {
     /// The round.
     pub round: u32,
     /// The epoch in it.
     pub epoch: u32,
-    /// What it did.
+    /// Its scores against the labels.
     #[serde(flatten)]
     pub score: FilterScore,
 }

@@ -28,18 +28,18 @@ pub struct FinetuneSettings {
     pub seed: u64,
 }
 
-/// What it reached.
+/// Accuracy and loss of fine-tuning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FinetuneResult {
     /// Images whose labels were used.
     pub labelled: usize,
     /// Accuracy on the test images after the last epoch, in percent.
     pub last: f64,
-    /// The best one.
+    /// The best accuracy.
     pub best: f64,
-    /// Its epoch, from 1.
+    /// The epoch of the best accuracy, from 1.
     pub best_epoch: usize,
-    /// After every epoch.
+    /// Accuracy after every epoch.
     pub accuracy: Vec<f64>,
     /// Mean loss of every epoch.
     pub loss: Vec<f64>,

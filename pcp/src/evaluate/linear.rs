@@ -1,4 +1,4 @@
-//! The linear probe: how far does one linear layer come on frozen features?
+//! The linear probe: accuracy of a linear classifier on frozen features.
 //!
 //! The network stays in eval mode. Maps are average-pooled to about 9,000 numbers, training views are random as in training,
 //! and a classifier learns for 90 epochs: SGD with momentum 0.9, weight decay 1e-4, batch 256,
@@ -39,7 +39,7 @@ impl Default for LinearSettings {
     }
 }
 
-/// What a layer's classifier reached.
+/// Accuracy and loss of a layer's classifier.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinearResult {
     /// The layer.
@@ -48,11 +48,11 @@ pub struct LinearResult {
     pub features: usize,
     /// Accuracy on the test images after the last epoch, in percent.
     pub last: f64,
-    /// The best one.
+    /// The best accuracy.
     pub best: f64,
-    /// Its epoch, from 1.
+    /// The epoch of the best accuracy, from 1.
     pub best_epoch: usize,
-    /// After every epoch.
+    /// Accuracy after every epoch.
     pub accuracy: Vec<f64>,
     /// Mean loss of every epoch; NaN, which JSON has as null, where it diverged.
     #[serde(deserialize_with = "nan_for_null")]
@@ -68,7 +68,7 @@ fn nan_for_null<'a, D: Deserializer<'a>>(from: D) -> std::result::Result<Vec<f64
 pub struct LinearProbe<'a> {
     /// The network.
     pub network: &'a Arc<Network>,
-    /// Its numbers.
+    /// Its weights.
     pub weights: &'a Weights,
     /// Views of the images.
     pub loader: &'a Loader,
