@@ -43,7 +43,7 @@ fn run(classes: &[&str], weights: bool) -> (TempDir, RunFolder) {
     config.network.width = 4;
     config.data.size = Auto::Value(16);
     config.data.source = images.display().to_string();
-    config.clusters.floor = 2;
+    config.clusters.floor = Auto::Value(2);
     let dataset = data::load(&Load::new(Source::Folder(images)), &|_, _| ()).unwrap();
     let config = config.resolve(&dataset).unwrap();
     let path = dir.path().join("run");
@@ -107,7 +107,7 @@ fn fine_tuning_keeps_a_report_of_each_beginning() {
     let options =
         EvalFinetuneOptions { labels: "50%".into(), epochs: 1, batch: 4, ..EvalFinetuneOptions::new(run.path()) };
     let tuned = eval_finetune(&options, &silent()).unwrap();
-    assert_eq!(tuned.result.labelled, 5, "half of each class, of those that are not tested on");
+    assert_eq!(tuned.result.labelled, 6, "half of each class, rounded, of the images that are not tested on");
     let untrained = EvalFinetuneOptions { untrained: true, ..options.clone() };
     assert_eq!(eval_finetune(&untrained, &silent()).unwrap().weights, "untrained");
     assert_eq!(read_finetune(&run, false).unwrap(), Some(tuned));
