@@ -10,6 +10,7 @@ use pcp::data::{Batch, Image};
 use pcp::method::bank::Bank;
 use pcp::method::objective::bank_loss;
 use pcp::model::{DropoutKey, FeatureKind, Network, Optimizer};
+pub use pcp::run::cpu;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::npy::read_matrix;
@@ -451,20 +452,4 @@ fn show(as_json: bool, what: &str, report: &serde_json::Value) -> Result<()> {
     let rows: Vec<(String, String)> =
         report.as_object().into_iter().flatten().map(|(k, v)| (k.replace('_', " "), number(v))).collect();
     super::print(&format!("{what}\n{}", table::columns(&rows)))
-}
-
-/// The CPU's kind and the vector features that kernels may use.
-pub fn cpu() -> String {
-    let mut found: Vec<&str> = vec![std::env::consts::ARCH];
-    #[cfg(target_arch = "x86_64")]
-    {
-        let features = [
-            ("avx2", std::is_x86_feature_detected!("avx2")),
-            ("fma", std::is_x86_feature_detected!("fma")),
-            ("avx512f", std::is_x86_feature_detected!("avx512f")),
-            ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
-        ];
-        found.extend(features.iter().filter(|f| f.1).map(|f| f.0));
-    }
-    found.join(" ")
 }

@@ -3,6 +3,9 @@
 //!
 //! | verb | function | options | result |
 //! |---|---|---|---|
+//! | train a network | [`train`](fn@train) | [`TrainOptions`] | [`TrainResult`] |
+//! | go on with a run | [`resume`] | [`ResumeOptions`] | [`TrainResult`] |
+//! | say what a run would take | [`forecast`] | [`RunRequest`] | [`Forecast`](crate::train::Forecast) |
 //! | embed images | [`embed`](fn@embed) | [`EmbedOptions`] | [`EmbedResult`] |
 //! | cluster embeddings | [`cluster`](fn@cluster) | [`ClusterOptions`] | [`ClusterResult`] |
 //! | purify clusters | [`purify`](fn@purify) | [`PurifyOptions`] | [`PurifyResult`] |
@@ -30,6 +33,7 @@ mod report;
 mod sheet;
 pub mod source;
 pub mod table;
+mod train;
 
 pub use cluster::{
     ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
@@ -49,8 +53,9 @@ pub use lookup::{
 pub use purify::{
     ClustersFrom, LabelError, PurifiedRow, PurifyOptions, PurifyResult, PurifySummary, VotesFrom, purify,
 };
-pub use report::{ReportOptions, ReportResult, report, report_at_end};
+pub use report::{ReportOptions, ReportResult, report};
 pub use source::EmbeddingSource;
+pub use train::{Caller, ResumeOptions, RunRequest, TrainOptions, TrainResult, forecast, resume, train, train_with};
 
 /// A [`Status`](pcp_core::purify::Status) by its name in files.
 mod status_name {

@@ -12,7 +12,7 @@ fn cell(id: &str) -> Cell {
 }
 
 fn arguments(id: &str, scale: Scale) -> String {
-    cell(id).recipe.run(scale, Some("DATA"), 0).arguments.join(" ")
+    cell(id).recipe.run(scale, Some("DATA"), 0).arguments().join(" ")
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn a_runs_name_says_all_that_tells_it_apart() {
         let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for cell in select(&tables(), &[], &[]).unwrap().0 {
             let run = cell.recipe.run(scale, Some("DATA"), 3);
-            let known = by_name.entry(run.name.clone()).or_insert_with(|| run.arguments.clone());
-            assert_eq!(*known, run.arguments, "{}", run.name);
+            let known = by_name.entry(run.name.clone()).or_insert_with(|| run.arguments());
+            assert_eq!(*known, run.arguments(), "{}", run.name);
         }
         let different: BTreeSet<&Vec<String>> = by_name.values().collect();
         assert_eq!(different.len(), by_name.len(), "equal runs have one name");

@@ -8,7 +8,7 @@ use pcp_core::error::Result;
 use pcp_core::kmeans::assign;
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::{Key, Purpose};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ const CLUSTERED: f64 = 9.0;
 const REST: f64 = 20e6;
 
 /// What a run will take.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// Bytes of memory: images, bank and features, network and a step.
     pub memory: [f64; 3],
@@ -41,7 +41,7 @@ pub struct Forecast {
 }
 
 /// An epoch to come.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ahead {
     /// Which, from 1 over all rounds.
     pub epoch: u32,
