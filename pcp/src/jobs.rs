@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | train a network | [`train`](fn@train) | [`TrainOptions`] | [`TrainResult`] |
 //! | go on with a run | [`resume`] | [`ResumeOptions`] | [`TrainResult`] |
-//! | say what a run would take | [`forecast`] | [`RunRequest`] | [`Forecast`](crate::train::Forecast) |
+//! | say what a run would take | [`forecast`] | [`RunRequest`] | [`Forecast`] |
 //! | embed images | [`embed`](fn@embed) | [`EmbedOptions`] | [`EmbedResult`] |
 //! | cluster embeddings | [`cluster`](fn@cluster) | [`ClusterOptions`] | [`ClusterResult`] |
 //! | purify clusters | [`purify`](fn@purify) | [`PurifyOptions`] | [`PurifyResult`] |
@@ -35,6 +35,7 @@ pub mod source;
 pub mod table;
 mod train;
 
+pub use crate::train::{Ahead, Forecast};
 pub use cluster::{
     ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
 };

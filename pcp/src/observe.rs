@@ -3,6 +3,7 @@
 use crate::run::{DetectorEpoch, EpochRecord, Warning};
 use pcp_core::cancel::Cancel;
 use pcp_core::text::duration;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// State of the running epoch.
@@ -113,4 +114,9 @@ impl Observer for Silent {
     fn cancel(&self) -> &Cancel {
         &self.0
     }
+}
+
+/// An observer that shows nothing and never cancels.
+pub fn silent() -> Arc<dyn Observer> {
+    Arc::new(Silent::default())
 }
