@@ -22,14 +22,15 @@ mod weights;
 
 pub use crate::config::FeatureKind;
 pub use card::ModelCard;
-pub(crate) use detector::{Detector, Frames, PartialGradients, ProposalMaps};
 pub use embed::Embedded;
 pub use foreign::Adopted;
 pub use network::Network;
 pub use open::{CHECKPOINT_PREFIX, WeightsFile, WhichWeights, untrained_card, weights_file};
 pub(crate) use weights::named_arrays;
 pub use weights::{Named, Weights};
-// Public for the program's benches and evaluations alone.
+// Public for the program's benches, evaluations and detectors alone.
+#[doc(hidden)]
+pub use detector::{CropPass, Detector, Frames, PartialGradients, ProposalMaps, ProposalPass};
 #[doc(hidden)]
 pub use features::Extractor;
 #[doc(hidden)]

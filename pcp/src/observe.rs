@@ -66,12 +66,12 @@ impl Pace {
             r.kept * 100.0,
             r.images_per_second,
             r.seconds,
-            self.to_go(done)
+            self.time_left(done)
         )
     }
 
     /// How long the rest takes at this pace.
-    fn to_go(&self, done: u32) -> String {
+    fn time_left(&self, done: u32) -> String {
         if done <= self.start.done || done >= self.start.total_epochs {
             return String::new();
         }

@@ -3,6 +3,8 @@
 mod log;
 mod notes;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use request::RunRequest;
 
@@ -139,7 +141,7 @@ fn begin(
     let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = options.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
     let run = RunFolder::begin(&out, options.overwrite, &config, &about, &dataset)?;
-    let mut setup = Setup::new(config, dataset, run.clone(), about, LogWriter::new(&run, observer))?;
+    let mut setup = Setup::new(config, dataset, run.clone(), about, LogWriter::beside(&run, observer))?;
     setup.method = method.unwrap_or(setup.method);
     tell(&setup);
     let state = setup.begin()?;
@@ -174,7 +176,7 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
     }
     // A kill may have come between the settings and the list of files.
     run.write_files(&dataset)?;
-    let setup = Setup::new(config, dataset, run.clone(), about, LogWriter::new(&run, observer))?;
+    let setup = Setup::new(config, dataset, run.clone(), about, LogWriter::beside(&run, observer))?;
     tell(&setup);
     setup.warn_of_origin(VERSION, &options.caller.revision, &cpu());
     let state = setup.restore()?;

@@ -98,7 +98,7 @@ fn step_seconds(setup: &Setup, at: At) -> Result<f64> {
     let warms_up = batches.len() > 1;
     let timed = batches.len() - usize::from(warms_up);
     let mut began = Instant::now();
-    for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).into_iter().enumerate() {
+    for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).enumerate() {
         let (draws, batch) = made?;
         step(setup, &state, &targets, &draws, batch)?;
         if i == 0 && warms_up {

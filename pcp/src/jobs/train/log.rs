@@ -13,7 +13,7 @@ pub(super) struct LogWriter {
 }
 
 impl LogWriter {
-    pub(super) fn new(run: &RunFolder, told: &Arc<dyn Observer>) -> Arc<dyn Observer> {
+    pub(super) fn beside(run: &RunFolder, told: &Arc<dyn Observer>) -> Arc<dyn Observer> {
         Arc::new(LogWriter { told: told.clone(), run: run.clone(), pace: OnceLock::new() })
     }
 }
