@@ -15,17 +15,17 @@ use pcp_core::error::Result;
 #[derive(Subcommand)]
 pub enum Verb {
     /// Weighted kNN accuracy of a run's features
-    Knn(knn::KnnArgs),
+    Knn(knn::EvalKnnArgs),
     /// Accuracy of a linear classifier on a run's frozen features
-    Linear(linear::LinearArgs),
+    Linear(linear::EvalLinearArgs),
     /// Accuracy after training the whole network on a share of the labels
-    Finetune(finetune::FinetuneArgs),
+    Finetune(finetune::EvalFinetuneArgs),
     /// Where the network looks: heat over images, and its share inside boxes
-    Heatmap(heatmap::HeatmapArgs),
+    Heatmap(heatmap::EvalHeatmapArgs),
     /// How clusters of a run's features agree with the classes, and what purification did
-    Clusters(clusters::ClustersArgs),
+    Clusters(clusters::EvalClustersArgs),
     /// A picture of a run's features: t-SNE in two dimensions
-    Tsne(tsne::TsneArgs),
+    Tsne(tsne::EvalTsneArgs),
 }
 
 /// Options that every measure has.

@@ -3,6 +3,9 @@
 //!
 //! | verb | function | options | result |
 //! |---|---|---|---|
+//! | train a network | [`train`](fn@train) | [`TrainOptions`] | [`TrainResult`] |
+//! | go on with a run | [`resume`] | [`ResumeOptions`] | [`TrainResult`] |
+//! | say what a run would take | [`forecast`] | [`RunRequest`] | [`Forecast`] |
 //! | embed images | [`embed`](fn@embed) | [`EmbedOptions`] | [`EmbedResult`] |
 //! | cluster embeddings | [`cluster`](fn@cluster) | [`ClusterOptions`] | [`ClusterResult`] |
 //! | purify clusters | [`purify`](fn@purify) | [`PurifyOptions`] | [`PurifyResult`] |
@@ -22,7 +25,6 @@
 //!
 //! Errors name options by their fields, in backticks.
 
-mod caller;
 mod cluster;
 mod data;
 mod detect;
@@ -40,8 +42,17 @@ mod report;
 mod sheet;
 pub mod source;
 pub mod table;
+mod train;
 
-pub use caller::Caller;
+use std::path::{Path, PathBuf};
+
+pub use crate::detect::ap::{ClassScore, DetectionScores};
+pub use crate::detect::settings::DetectorSettings;
+pub use crate::evaluate::clusters::{Agreement, ClusterRow, ClusterScore, EpochFilter};
+pub use crate::evaluate::finetune::{FinetuneResult, FinetuneSettings};
+pub use crate::evaluate::heatmap::HeatInBoxes;
+pub use crate::evaluate::linear::{LinearResult, LinearSettings};
+pub use crate::train::{Ahead, Forecast};
 pub use cluster::{
     ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
 };
@@ -70,8 +81,14 @@ pub use lookup::{
 pub use purify::{
     ClustersFrom, LabelError, PurifiedRow, PurifyOptions, PurifyResult, PurifySummary, VotesFrom, purify,
 };
-pub use report::{ReportOptions, ReportResult, report, report_at_end};
+pub use report::{ReportOptions, ReportResult, report};
 pub use source::EmbeddingSource;
+pub use train::{Caller, ResumeOptions, RunRequest, TrainOptions, TrainResult, forecast, resume, train, train_with};
+
+/// The path as it holds from any folder.
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
 
 /// A [`Status`](pcp_core::purify::Status) by its name in files.
 mod status_name {

@@ -94,6 +94,30 @@ fn every_file_says_what_it_is_and_none_is_too_long() {
     }
 }
 
+/// The table of the paper on the library's front page names files, and functions or types in them.
+#[test]
+fn the_front_page_is_true() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("pcp/src/lib.rs")).unwrap();
+    let mut rows = 0;
+    for row in page.lines().filter(|line| line.starts_with("//! | ") && line.contains(".rs` | `")) {
+        let mut words = row.split('`').skip(1).step_by(2);
+        let file = words.next().unwrap();
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        for name in words {
+            let defined = |kind: &&str| {
+                let after = |at: usize| text[at + kind.len() + name.len() + 1..].chars().next();
+                let definition = format!("{kind} {name}");
+                text.match_indices(&definition)
+                    .any(|(at, _)| after(at).is_some_and(|c| !c.is_alphanumeric() && c != '_'))
+            };
+            assert!(["fn", "struct", "trait"].iter().any(defined), "{file} has no {name}");
+            rows += 1;
+        }
+    }
+    assert!(rows > 20, "{rows}");
+}
+
 /// The names of the types that `text` defines.
 fn types(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {

@@ -1,9 +1,9 @@
 //! `pcp detect train`.
 
-use crate::train::{REVISION, command};
+use crate::train::{caller, command};
 use crate::{progress, table};
 use clap::Parser;
-use pcp::jobs::{Caller, DetectTrainOptions, detect_resume, detect_train};
+use pcp::jobs::{DetectTrainOptions, detect_resume, detect_train};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ pub struct Args {
 
 pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.threads)?;
-    let observer = progress::job_with_notes(args.quiet, stop);
+    let observer = progress::training(args.quiet, stop);
     let (folder, result) = match &args.resume {
         Some(run) => (run.clone(), detect_resume(run, &observer)?),
         None => {
@@ -135,7 +135,7 @@ impl Args {
             seed: self.seed,
             save_minutes: self.save_minutes,
             overwrite: self.overwrite,
-            caller: Caller { command, revision: REVISION.into() },
+            caller: caller(command),
             ..DetectTrainOptions::new(backbone, voc, out)
         })
     }

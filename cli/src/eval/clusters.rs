@@ -3,8 +3,7 @@
 use super::{Common, weights_row};
 use crate::{progress, table};
 use clap::Args;
-use pcp::evaluate::clusters::{ClusterRow, EpochFilter};
-use pcp::jobs::{ClustersReport, EvalClusterCount, EvalClustersOptions, eval_clusters};
+use pcp::jobs::{ClusterRow, ClustersReport, EpochFilter, EvalClusterCount, EvalClustersOptions, eval_clusters};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Result, listed};
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ Purity, accuracy (every cluster stands for a class of its own, at best), NMI and
 clusters that the run learned from, what share of what purification removed did not belong (precision), and what share of
 what did not belong it removed (recall). Everything is also written to RUN/eval/clusters.json."
 )]
-pub struct ClustersArgs {
+pub struct EvalClustersArgs {
     /// A run folder
     run: PathBuf,
     /// Clusters: a number, or `classes` for as many as there are classes [default: classes; without labels, those of the run]
@@ -36,7 +35,7 @@ pub struct ClustersArgs {
 const CLUSTERS_SHOWN: usize = 30;
 const EPOCHS_SHOWN: usize = 8;
 
-pub fn run(args: &ClustersArgs, stop: &Cancel) -> Result<()> {
+pub fn run(args: &EvalClustersArgs, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
     let k = args.k.as_deref().map(EvalClusterCount::parse).transpose()?.unwrap_or_default();
     let options = EvalClustersOptions { k, best: args.common.best, ..EvalClustersOptions::new(&args.run) };

@@ -17,7 +17,7 @@ Examples:
   pcp eval finetune runs/c10 --labels 10% --untrained     the same from the network as it began, to compare
   pcp eval finetune runs/photos --labels 1% --epochs 100 --json"
 )]
-pub struct FinetuneArgs {
+pub struct EvalFinetuneArgs {
     /// A run folder
     run: PathBuf,
     /// Share of the labels that may be used, of every class alike
@@ -42,7 +42,7 @@ pub struct FinetuneArgs {
     common: Common,
 }
 
-pub fn run(args: &FinetuneArgs, stop: &Cancel) -> Result<()> {
+pub fn run(args: &EvalFinetuneArgs, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
     let options = EvalFinetuneOptions {
         labels: args.labels.clone(),

@@ -3,8 +3,7 @@
 use super::Common;
 use crate::{progress, table};
 use clap::Args;
-use pcp::evaluate::heatmap::HeatInBoxes;
-use pcp::jobs::{EvalHeatmapOptions, eval_heatmap};
+use pcp::jobs::{EvalHeatmapOptions, HeatInBoxes, eval_heatmap};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ Examples:
   pcp eval heatmap runs/photos --images a.jpg b.jpg            overlays in runs/photos/eval/heat
   pcp eval heatmap runs/c10 --images *.png --snapshots all     one picture per snapshot (train with --snapshots N)
   pcp eval heatmap runs/c10 --images VOC2007/JPEGImages/*.jpg --boxes VOC2007    share of the heat inside the boxes")]
-pub struct HeatmapArgs {
+pub struct EvalHeatmapArgs {
     /// A run folder
     run: PathBuf,
     /// Image files
@@ -34,7 +33,7 @@ pub struct HeatmapArgs {
     common: Common,
 }
 
-pub fn run(args: &HeatmapArgs, stop: &Cancel) -> Result<()> {
+pub fn run(args: &EvalHeatmapArgs, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
     let options = EvalHeatmapOptions {
         snapshots: args.snapshots.is_some(),

@@ -18,7 +18,7 @@ Examples:
   pcp eval knn runs/c10 --k 20 --tau 0.07 --features pooled --json
   pcp eval knn runs/c10 --best"
 )]
-pub struct KnnArgs {
+pub struct EvalKnnArgs {
     /// A run folder
     run: PathBuf,
     /// Neighbours [default: the run's]
@@ -42,7 +42,7 @@ enum FeaturesArg {
     Pooled,
 }
 
-pub fn run(args: &KnnArgs, stop: &Cancel) -> Result<()> {
+pub fn run(args: &EvalKnnArgs, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
     let options = EvalKnnOptions {
         k: args.k,

@@ -3,8 +3,7 @@
 use super::Common;
 use crate::{progress, table};
 use clap::Args;
-use pcp::evaluate::linear::LinearResult;
-use pcp::jobs::{EvalLinearOptions, eval_linear};
+use pcp::jobs::{EvalLinearOptions, LinearResult, eval_linear};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ Examples:
 
 Layers: layer1 to layer4 of a ResNet, conv1 to conv5 of an AlexNet, pooled, embedding, all."
 )]
-pub struct LinearArgs {
+pub struct EvalLinearArgs {
     /// A run folder
     run: PathBuf,
     /// Which layers, separated by commas [default: the last map and pooled]
@@ -45,7 +44,7 @@ pub struct LinearArgs {
     common: Common,
 }
 
-pub fn run(args: &LinearArgs, stop: &Cancel) -> Result<()> {
+pub fn run(args: &EvalLinearArgs, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
     let options = EvalLinearOptions {
         layers: args.layer.clone(),

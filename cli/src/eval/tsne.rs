@@ -20,7 +20,7 @@ Examples:
 
 It writes tsne.csv, tsne.svg and tsne.png. The same features give the same picture, on any number of threads."
 )]
-pub struct TsneArgs {
+pub struct EvalTsneArgs {
     /// A run folder
     run: PathBuf,
     /// Folder for the files [default: RUN/eval]
@@ -50,7 +50,7 @@ enum PartArg {
     Train,
 }
 
-pub fn run(args: &TsneArgs, stop: &Cancel) -> Result<()> {
+pub fn run(args: &EvalTsneArgs, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
     let options = EvalTsneOptions {
         out: args.out.clone(),

@@ -44,7 +44,7 @@ pub struct ClassScore {
 
 /// Average precision of all classes, in percent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scores {
+pub struct DetectionScores {
     /// Mean over the classes that have objects, by eleven points (the paper's).
     pub map11: f64,
     /// The same by all points.
@@ -54,7 +54,7 @@ pub struct Scores {
 }
 
 /// Scores the detections of every image against its objects.
-pub fn score(found: &[Vec<Detection>], truth: &[Vec<LabelledObject>], classes: &[String]) -> Scores {
+pub fn score(found: &[Vec<Detection>], truth: &[Vec<LabelledObject>], classes: &[String]) -> DetectionScores {
     assert_eq!(found.len(), truth.len(), "detections of every image");
     let of_class = |(class, name): (usize, &String)| {
         let objects = truth.iter().flatten().filter(|t| t.class == class && !t.difficult).count();
@@ -73,7 +73,7 @@ pub fn score(found: &[Vec<Detection>], truth: &[Vec<LabelledObject>], classes: &
         let values: Vec<f64> = classes.iter().filter_map(of).collect();
         values.iter().sum::<f64>() / values.len().max(1) as f64
     };
-    Scores { map11: mean(|c| c.ap11), map: mean(|c| c.ap), classes }
+    DetectionScores { map11: mean(|c| c.ap11), map: mean(|c| c.ap), classes }
 }
 
 /// Whether each detection of `class` is right, best first over all images; those of difficult objects are left out. An object

@@ -15,7 +15,7 @@ use super::part::Part;
 use crate::detect::voc::Devkit;
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The number of images to read, 0 for all; refuses a limit of no images.
@@ -38,9 +38,4 @@ fn read_voc(
     let read = Devkit::read(root, set, classes, limit, observer.cancel(), &|done, total| part.at(done, total));
     part.end();
     Ok(Arc::new(read?))
-}
-
-/// The path as it holds from any folder.
-fn absolute(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
 }

@@ -29,6 +29,7 @@ use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
 use pcp_core::matrix::Matrix;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -74,14 +75,17 @@ pub(super) fn write_report(run: &RunFolder, name: &str, report: &impl Serialize)
     write_bytes(&folder.join(name), format!("{text}\n").as_bytes())
 }
 
-/// The report of that name in the run's `eval` folder; `None` where there is none.
+/// The report of that name in the run's `eval` folder; `None` where there is none, or one that another version of the program wrote.
 pub(super) fn read_report<T: DeserializeOwned>(run: &RunFolder, name: &str) -> Result<Option<T>> {
     let path = eval_folder(run).join(name);
     if !path.exists() {
         return Ok(None);
     }
-    let read = serde_json::from_slice(&read_bytes(&path)?);
-    read.map(Some).map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file: it is made again"))
+    match serde_json::from_slice(&read_bytes(&path)?) {
+        Ok(report) => Ok(Some(report)),
+        Err(e) if e.classify() == Category::Data => Ok(None),
+        Err(e) => Err(Error::file(format!("{}: {e}", path.display()), "remove the file: it is made again")),
+    }
 }
 
 /// Refuses settings that no classifier can be trained with.

@@ -1,9 +1,10 @@
 //! Average precision of a detector.
 
-use super::{absolute, checked_limit, read_voc};
-use crate::detect::ap::{Scores, score};
+use super::{checked_limit, read_voc};
+use crate::detect::ap::{DetectionScores, score};
 use crate::detect::find::find_all;
 use crate::detect::settings::read_detector;
+use crate::jobs::absolute;
 use crate::jobs::eval::{read_report, write_report};
 use crate::jobs::part::Part;
 use crate::observe::Observer;
@@ -40,7 +41,7 @@ impl DetectEvalOptions {
 pub struct DetectionReport {
     /// Of every class, and their mean.
     #[serde(flatten)]
-    pub scores: Scores,
+    pub scores: DetectionScores,
     /// The folder of the images.
     pub voc: String,
     /// The image set.

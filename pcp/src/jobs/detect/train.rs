@@ -1,11 +1,12 @@
 //! Training of a detector.
 
 use super::log::DetectorLog;
-use super::{absolute, checked_limit, read_voc};
+use super::{checked_limit, read_voc};
 use crate::detect::settings::{self, DetectorSettings, RANDOM};
 use crate::detect::train::{DetectorSetup, DetectorState, train};
 use crate::detect::voc;
-use crate::jobs::caller::Caller;
+use crate::jobs::absolute;
+use crate::jobs::train::Caller;
 use crate::model::Model;
 use crate::observe::Observer;
 use crate::run::{About, DETECTION, DetectorResult, RunFolder, VERSION, Warning, cpu};

@@ -91,6 +91,8 @@ fn linear_reports_are_read_back_as_they_were_written() {
     broken["layers"][0]["loss"][1] = serde_json::Value::Null;
     std::fs::write(&file, broken.to_string()).unwrap();
     assert!(read_linear(&run).unwrap().unwrap().layers[0].loss[1].is_nan());
+    std::fs::write(&file, "{}").unwrap();
+    assert_eq!(read_linear(&run).unwrap(), None, "a file of another version");
     std::fs::write(&file, "{").unwrap();
     let e = read_linear(&run).unwrap_err();
     assert!(e.message.contains("linear.json") && e.hint.contains("remove"), "{e:?}");
