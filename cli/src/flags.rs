@@ -3,9 +3,12 @@
 /// Settings whose flag is not `--` and the name with hyphens. Other settings of a run, as `section.key`, are set by --set.
 const OTHER: &[(&str, &str)] = &[
     ("count", "-k"),
+    ("detect_resume", "pcp detect train --resume"),
+    ("presets", "--preset"),
     ("resume", "pcp train --resume"),
     ("clusters.floor", "--clusters"),
     ("data.cache", "--cache"),
+    ("data.limit", "--limit"),
     ("data.size", "--size"),
     ("evaluate.every", "--eval-every"),
     ("network.arch", "--arch"),
@@ -31,6 +34,15 @@ pub fn flags(text: &str) -> String {
         }
     }
     out
+}
+
+/// The words of `pcp train` that make a setting, `section.key=value`.
+pub fn assigned(setting: &str) -> [String; 2] {
+    let (path, value) = setting.split_once('=').unwrap_or((setting, ""));
+    match OTHER.iter().find(|(other, _)| *other == path) {
+        Some((_, flag)) => [flag.to_string(), value.to_string()],
+        None => ["--set".to_string(), setting.to_string()],
+    }
 }
 
 /// The flag of the setting called `name`; `None` when it is no name of a setting.

@@ -14,13 +14,15 @@ mod cell;
 mod figures;
 mod record;
 mod render;
+mod results;
 mod scale;
 mod tables;
 
 pub use cell::{Cell, Measure, Recipe, Run};
 pub use figures::{Figure, Found, Panel, PanelRecord, Shows, figure_page, figures};
-pub use record::{CellRecord, LINEAR_LAYER, detection, detector_folder, linear};
+pub use record::CellRecord;
 pub use render::{Known, page, text};
+pub use results::{LINEAR_LAYER, detection, detector_folder, linear};
 pub use scale::{Data, Scale};
 pub use tables::{Table, tables};
 

@@ -2,14 +2,11 @@
 
 use super::{progress, table};
 use clap::Args;
-use pcp::data::Dataset;
-use pcp::jobs::{ReportOptions, report, report_at_end};
+use pcp::jobs::{ReportOptions, report};
 use pcp::report::PageLimits;
-use pcp::run::RunFolder;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -44,9 +41,4 @@ pub fn run(args: &ReportArgs, stop: &Cancel) -> Result<()> {
         return Ok(());
     }
     super::print(&format!("{} ({}); open it in a browser", made.out.display(), table::bytes(made.bytes as f64)))
-}
-
-/// The report of a run that has just ended, in its folder; `images` are what it learned from.
-pub fn at_the_end(run: &RunFolder, images: Arc<Dataset>, quiet: bool, stop: &Cancel) -> Result<PathBuf> {
-    Ok(report_at_end(run, images, &progress::job(quiet, stop))?.out)
 }

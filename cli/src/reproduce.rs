@@ -3,16 +3,16 @@
 mod figures;
 
 use super::detect;
-use super::eval::linear;
 use super::table::duration;
-use super::train;
+use super::{progress, train};
 use crate::paper::{self, Cell, CellRecord, Figure, Job, Known, Measure, Panel, PanelRecord, Scale, Table};
 use clap::Parser;
 use pcp::config::Config;
-use pcp::data::Source;
-use pcp::detect::settings::Settings as DetectorSettings;
 use pcp::detect::shapes;
-use pcp::evaluate::linear::LinearSettings;
+use pcp::jobs::{
+    DetectEvalOptions, DetectorSettings, EvalLinearOptions, ResumeOptions, TrainOptions, detect_eval, detect_resume,
+    detect_train, eval_linear, resume,
+};
 use pcp::run::{DETECTION, RunFolder, RunResult};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
@@ -116,19 +116,15 @@ impl Session {
         self.folder().join("runs").join(&job.run.name)
     }
 
-    /// The words of `pcp train` that make a job's run, or (`--resume`) that go on with it.
-    fn words(&self, job: &Job, flag: &str) -> Vec<String> {
+    /// The command that makes a job's run.
+    fn command(&self, job: &Job) -> String {
         let mut words = vec!["train".to_string()];
-        words.extend(job.run.arguments.iter().cloned());
+        words.extend(job.run.arguments());
         if self.args.threads > 0 {
             words.extend(["--threads".into(), self.args.threads.to_string()]);
         }
-        words.extend([flag.into(), self.run_folder(job).display().to_string()]);
-        words
-    }
-
-    fn command(&self, job: &Job) -> String {
-        train::command(self.words(job, "--out"))
+        words.extend(["--out".into(), self.run_folder(job).display().to_string()]);
+        train::command(words)
     }
 
     /// The result of a job's run, once it is finished.
@@ -213,7 +209,7 @@ impl Session {
         let begun = RunFolder::open(&folder).ok();
         if let Some(run) = &begun {
             let finished = run.read_result()?.is_some();
-            refuse_other_settings(run, &self.asked(job)?, finished)?;
+            refuse_other_settings(run, &job.run.request()?.config()?, finished)?;
             if finished {
                 return Ok(run.clone());
             }
@@ -223,8 +219,16 @@ impl Session {
         if detects(job) && self.scale != Scale::Tiny {
             self.scale.voc(self.args.data_dir.as_deref())?;
         }
-        let args = self.parsed(job, if begun.is_some() { "--resume" } else { "--out" })?;
-        train::execute(&args, self.command(job), stop).map(|(run, _)| run)
+        let (request, caller) = (job.run.request()?, train::caller(self.command(job)));
+        if begun.is_some() {
+            let options = ResumeOptions { run: folder.clone(), request, no_report: true, caller };
+            resume(&options, &progress::training(self.args.quiet, stop))?;
+        } else {
+            let out = Some(folder.clone());
+            let options = TrainOptions { request, out, overwrite: false, no_report: true, caller };
+            train::begin(&options, self.args.quiet, stop)?;
+        }
+        RunFolder::open(&folder)
     }
 
     /// The linear probe that a job's cells ask for, unless it has been made.
@@ -233,8 +237,12 @@ impl Session {
         if !asked || paper::linear(run, self.scale)?.is_some() {
             return Ok(());
         }
-        let settings = LinearSettings { epochs: self.scale.linear_epochs(), ..LinearSettings::default() };
-        linear::measure(run, &[paper::LINEAR_LAYER.to_string()], settings, false, self.args.quiet, stop).map(|_| ())
+        let options = EvalLinearOptions {
+            layers: vec![paper::LINEAR_LAYER.into()],
+            epochs: self.scale.linear_epochs(),
+            ..EvalLinearOptions::new(run.path())
+        };
+        eval_linear(&options, &progress::job(self.args.quiet, stop)).map(|_| ())
     }
 
     /// Whether the detector that a job's cells ask for, if they do, has been made.
@@ -259,28 +267,26 @@ impl Session {
         words.extend(self.scale.detector_arguments());
         words.extend(["--seed", &seed, "--out", &out]);
         let command = train::command(["detect"].into_iter().chain(words.iter().copied()).map(String::from));
-        let quiet = self.args.quiet.then_some("--quiet");
-        let parse = |words: &[&str]| {
-            detect::train::Args::try_parse_from(words.iter().copied().chain(quiet)).map_err(|e| super::usage(&e))
-        };
-        let asked = parse(&words)?;
-        let trained = match RunFolder::open_as(&DETECTION, &folder) {
+        let parsed = detect::train::Args::try_parse_from(&words).map_err(|e| super::usage(&e))?;
+        let options = parsed.options(command.clone())?;
+        let observer = progress::training(self.args.quiet, stop);
+        match RunFolder::open_as(&DETECTION, &folder) {
             Ok(begun) => {
                 let (was, _) = DetectorSettings::read(&begun)?;
-                if was != detect::train::asked(&asked)?.0 {
+                if was != options.settings()? {
                     return Err(Error::usage(
                         format!("the detector in {out} was begun with other settings"),
                         format!("move {out} away to have it trained anew, or choose another --out"),
                     ));
                 }
-                detect::train::execute(&parse(&["train", "--resume", &out])?, command, stop)?.0
+                detect_resume(&folder, &observer)?;
             }
             Err(_) => {
                 self.say(&format!("{}: {command}", job.title()));
-                detect::train::execute(&asked, command, stop)?.0
+                detect_train(&options, &observer)?;
             }
-        };
-        detect::eval::measure(&trained, None, "test", 0, self.args.quiet, stop).map(|_| ())
+        }
+        detect_eval(&DetectEvalOptions::new(folder), &progress::job(self.args.quiet, stop)).map(|_| ())
     }
 
     /// The made-up detection set of the tiny scale.
@@ -290,26 +296,6 @@ impl Session {
             shapes::write(&folder, &shapes::Request { train: 12, test: 8, side: 48, seed: 0 }, stop)?;
         }
         Ok(folder)
-    }
-
-    fn parsed(&self, job: &Job, flag: &str) -> Result<train::Args> {
-        let mut words = self.words(job, flag);
-        // Of the command that the run remembers, these are no part.
-        words.push("--no-report".into());
-        words.extend(self.args.quiet.then(|| "--quiet".to_string()));
-        train::Args::try_parse_from(words).map_err(|e| super::usage(&e))
-    }
-
-    /// The settings that a job asks for, as far as they are known before its images are read.
-    fn asked(&self, job: &Job) -> Result<Config> {
-        let word = job.run.arguments.first().map_or("", String::as_str);
-        // Images that are no longer there are no reason to run again what is finished.
-        let source = match Source::parse(word) {
-            Ok(Source::Folder(path)) => Source::Folder(path.canonicalize().unwrap_or(path)),
-            Ok(Source::Idx(path)) => Source::Idx(path.canonicalize().unwrap_or(path)),
-            other => other.unwrap_or_else(|_| Source::Folder(word.into())),
-        };
-        train::asked(&self.parsed(job, "--out")?, &source).map(|(_, config)| config)
     }
 
     fn draw(&self, panels: &[Panel], run: &RunFolder, stop: &Cancel) -> Result<()> {
@@ -358,7 +344,8 @@ impl Session {
     /// How long the jobs from `next` on will take, in words, going by the time of all that is done.
     fn to_go(&self, next: usize) -> String {
         let images = |job: &Job| self.scale.images(job.data);
-        let work = |job: &Job| self.asked(job).map_or(0.0, |config| paper::work(&config, images(job)));
+        let config = |job: &Job| job.run.request().and_then(|request| request.config());
+        let work = |job: &Job| config(job).map_or(0.0, |config| paper::work(&config, images(job)));
         let (mut seconds, mut done, mut left) = (0.0, 0.0, 0.0);
         for (i, job) in self.jobs.iter().enumerate() {
             match self.result(job) {
@@ -426,7 +413,11 @@ mod tests {
             let session = session(scale.name(), "results");
             assert!(session.jobs.len() > 40);
             for job in &session.jobs {
-                let config = session.asked(job).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
+                let config = job.run.request().and_then(|request| request.config());
+                let config = config.unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));
+                let words = ["train".to_string()].into_iter().chain(job.run.arguments());
+                let given = train::Args::try_parse_from(words).unwrap().request().unwrap();
+                assert_eq!(given.config().unwrap(), config, "the printed command asks for the same");
                 let images = scale.images(job.data);
                 assert!(config.data.limit == 0 || config.data.limit.min(images) == images, "{}", job.title());
                 config.schedule(images).unwrap_or_else(|e| panic!("{}: {e:?}", job.title()));

@@ -62,4 +62,5 @@ pub mod schedule;
 pub mod scores;
 #[cfg(test)]
 mod testing;
+pub mod text;
 pub mod tsne;

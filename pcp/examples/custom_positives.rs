@@ -5,18 +5,14 @@
 
 #![allow(clippy::print_stdout)]
 
-use pcp::config::{Config, SettingsLayer, preset};
-use pcp::data;
+use pcp::core::error::{Error, Result};
+use pcp::core::matrix::Matrix;
+use pcp::core::purify::{Positives, Purified, Status};
+use pcp::jobs::{TrainOptions, train_with};
 use pcp::method::{At, FoundTargets, Memory, Method, Past, Plan};
-use pcp::observe::Silent;
-use pcp::run::{About, RunFolder};
-use pcp::train::{Setup, train};
-use pcp_core::error::{Error, Result};
-use pcp_core::matrix::Matrix;
-use pcp_core::purify::{Positives, Purified, Status};
+use pcp::observe::silent;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Images of a folder belong together.
 struct Bursts;
@@ -56,20 +52,9 @@ fn main() -> Result<()> {
     let [photos, out] = arguments.as_slice() else {
         return Err(Error::usage("two arguments are needed", "a folder of folders, and a folder for the run"));
     };
-    let config = Config::from_layers(&[
-        preset("folder")?,
-        SettingsLayer::flag("photos", "data.source", photos.as_str()),
-        SettingsLayer::flag("epochs", "train.epochs", 20),
-        SettingsLayer::flag("width", "network.width", 16),
-    ])?;
-    let dataset = data::load(&config.load_request()?, &|_, _| ())?;
-    let config = config.resolve(&dataset)?;
-    let about = About { data: dataset.name.clone(), fingerprint: dataset.fingerprint(), ..About::default() };
-    let run = RunFolder::begin(Path::new(out), false, &config, &about, &dataset)?;
-    let mut setup = Setup::new(config, dataset, run, about, Arc::new(Silent::default()))?;
-    setup.method = &Bursts;
-    let result = train(&setup, setup.begin()?)?;
-    match result.knn_last {
+    let options = TrainOptions::new(photos).set("train.epochs=20")?.set("network.width=16")?;
+    let done = train_with(&TrainOptions { out: Some(out.into()), ..options }, &Bursts, &silent())?;
+    match done.result.knn_last {
         Some(knn) => println!("kNN {knn:.1} %"),
         None => println!("done: {out}"),
     }

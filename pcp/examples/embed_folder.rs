@@ -4,17 +4,16 @@
 
 #![allow(clippy::print_stdout)]
 
+use pcp::core::error::{Error, Result};
 use pcp::jobs::{DuplicatesOptions, EmbedOptions, duplicates, embed};
-use pcp::observe::{Observer, Silent};
-use pcp_core::error::{Error, Result};
-use std::sync::Arc;
+use pcp::observe::silent;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [model, photos, out] = arguments.as_slice() else {
         return Err(Error::usage("three arguments are needed", "a run folder, a folder of images, and a new file"));
     };
-    let observer: Arc<dyn Observer> = Arc::new(Silent::default());
+    let observer = silent();
     let made = embed(&EmbedOptions::new(model, photos, out), &observer)?;
     println!("{} images, {} numbers each", made.rows, made.dim);
     for row in duplicates(&DuplicatesOptions::new(made.out.as_path()), &observer)?.rows {

@@ -4,10 +4,10 @@
 
 #![allow(clippy::print_stdout)]
 
+use pcp::core::error::{Error, Result};
+use pcp::core::matrix::dot;
 use pcp::data::decode;
 use pcp::model::Model;
-use pcp_core::error::{Error, Result};
-use pcp_core::matrix::dot;
 use std::path::Path;
 
 fn main() -> Result<()> {

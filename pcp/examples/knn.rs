@@ -4,10 +4,10 @@
 
 #![allow(clippy::print_stdout)]
 
-use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::read_bytes;
-use pcp_core::io::npy::read_matrix;
-use pcp_core::neighbours::{nearest, vote};
+use pcp::core::error::{Error, Result};
+use pcp::core::io::atomic::read_bytes;
+use pcp::core::io::npy::read_matrix;
+use pcp::core::neighbours::{nearest, vote};
 use std::path::Path;
 
 fn main() -> Result<()> {

@@ -5,9 +5,9 @@
 
 use image::codecs::jpeg::JpegEncoder;
 use image::{Rgb, RgbImage};
+use pcp::core::rng::{Key, Purpose};
 use pcp::data::resize::{Region, Resampler};
 use pcp::data::{Load, Source, load};
-use pcp_core::rng::{Key, Purpose};
 use rayon::prelude::*;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

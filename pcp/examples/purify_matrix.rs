@@ -4,17 +4,16 @@
 
 #![allow(clippy::print_stdout)]
 
+use pcp::core::error::{Error, Result};
 use pcp::jobs::{ClusterCount, PurifyOptions, purify};
-use pcp::observe::{Observer, Silent};
-use pcp_core::error::{Error, Result};
-use std::sync::Arc;
+use pcp::observe::silent;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [file, k] = arguments.as_slice() else {
         return Err(Error::usage("two arguments are needed", "EMBEDDINGS.npy and the number of clusters"));
     };
-    let observer: Arc<dyn Observer> = Arc::new(Silent::default());
+    let observer = silent();
     let options = PurifyOptions { k: Some(ClusterCount::parse(k)?), ..PurifyOptions::new(file.as_str()) };
     let found = purify(&options, &observer)?;
     println!("do not belong, the least first: {:?}", found.suspicious);

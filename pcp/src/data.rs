@@ -2,26 +2,35 @@
 //!
 //! A training [`Sample`] has no label: [`Labels`] are a separate type, which only evaluation and supervised training use.
 
-pub mod augment;
-pub mod bundled;
+mod bundled;
 mod check;
-pub mod cifar;
 pub mod decode;
 pub mod derive;
 #[cfg(feature = "fetch")]
 pub mod fetch;
-pub mod folder;
-pub mod idx;
 mod images;
-pub mod loader;
 mod memory_budget;
 mod origin;
 mod pictures;
 mod prefetch;
-pub mod resize;
 #[cfg(test)]
 mod tests;
-pub mod view;
+mod view;
+
+// Public for the program, examples/make_photos.rs and tests/fuzz.rs alone.
+#[doc(hidden)]
+pub mod augment;
+#[doc(hidden)]
+pub mod cifar;
+#[doc(hidden)]
+pub mod folder;
+#[doc(hidden)]
+pub mod idx;
+#[doc(hidden)]
+pub mod loader;
+#[doc(hidden)]
+pub mod resize;
+#[doc(hidden)]
 pub mod voc;
 
 use std::fmt;

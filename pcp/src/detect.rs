@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A training step (`step.rs`) is two passes through tensors ([`crate::model::Detector`]) with plain arithmetic between
-//! them. Each part is one file with its own goldens, and nobody but the command line imports this room.
+//! them. Each part is one file with its own reference values in its tests. `jobs` has the functions that train, measure and use a detector.
 //!
 //! A detector's run folder:
 //!

@@ -1,4 +1,4 @@
-//! How good are the features? Labels are used here, and by the supervised baseline, and nowhere else.
+//! Measures of features. Labels are used here, and by the supervised baseline, and nowhere else.
 
 pub mod clusters;
 pub mod finetune;
@@ -39,12 +39,12 @@ pub struct ProbeSplit {
     pub labels: Vec<u32>,
     /// Class of every row to test on.
     pub truth: Vec<u32>,
-    /// How many classes.
+    /// Number of classes.
     pub classes: usize,
 }
 
 impl ProbeSplit {
-    /// The exam of a data set; an error where it has no labels.
+    /// The split of a data set; an error where it has no labels.
     pub fn new(dataset: &Dataset) -> Result<ProbeSplit> {
         let Some(Labels { classes, of }) = &dataset.train.labels else {
             return Err(Error::data(
@@ -68,7 +68,7 @@ impl ProbeSplit {
         Ok(ProbeSplit { learn, test: (Part::Train, test), labels, truth, classes })
     }
 
-    /// What it is, in words.
+    /// The split in words.
     pub fn protocol(&self) -> String {
         let (learn, test) = (self.learn.len(), self.truth.len());
         match self.test.0 {
@@ -115,7 +115,7 @@ impl Probe {
         Probe { kind, ..self.clone() }
     }
 
-    /// Neighbours that can be had at the most.
+    /// Neighbours that an image has at the most.
     pub fn available(&self) -> usize {
         self.dataset.train.images.len() - usize::from(!self.tests)
     }

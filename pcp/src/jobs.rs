@@ -3,22 +3,34 @@
 //!
 //! | verb | function | options | result |
 //! |---|---|---|---|
+//! | train a network | [`train`](fn@train) | [`TrainOptions`] | [`TrainResult`] |
+//! | go on with a run | [`resume`] | [`ResumeOptions`] | [`TrainResult`] |
+//! | say what a run would take | [`forecast`] | [`RunRequest`] | [`Forecast`] |
 //! | embed images | [`embed`](fn@embed) | [`EmbedOptions`] | [`EmbedResult`] |
 //! | cluster embeddings | [`cluster`](fn@cluster) | [`ClusterOptions`] | [`ClusterResult`] |
 //! | purify clusters | [`purify`](fn@purify) | [`PurifyOptions`] | [`PurifyResult`] |
 //! | assign images to a run's clusters | [`assign`] | [`AssignOptions`] | [`AssignResult`] |
 //! | find images like one | [`neighbours`] | [`NeighboursOptions`] | [`NeighboursResult`] |
 //! | find near duplicates | [`duplicates`](fn@duplicates) | [`DuplicatesOptions`] | [`DuplicatesResult`] |
+//! | measure a run's features | [`eval_knn`], [`eval_linear`], [`eval_finetune`], [`eval_heatmap`], [`eval_clusters`], [`eval_tsne`] | [`EvalKnnOptions`] ... | [`KnnReport`] ... |
+//! | train a detector, or go on | [`detect_train`], [`detect_resume`] | [`DetectTrainOptions`] | [`DetectorResult`](crate::run::DetectorResult) |
+//! | measure a detector | [`detect_eval`] | [`DetectEvalOptions`] | [`DetectionReport`] |
+//! | find objects in photographs | [`detect_predict`] | [`DetectPredictOptions`] | [`DetectPredictResult`] |
 //! | export a network | [`export`](fn@export) | [`ExportOptions`] | [`ExportResult`] |
 //! | write a page about runs | [`report`](fn@report) | [`ReportOptions`] | [`ReportResult`] |
 //! | check, download and make data sets | [`data_check`], `data_fetch`, [`data_in100`], [`data_cub200`], [`data_shapes`] | | |
+//!
+//! Reports that a job keeps in a run folder are read back by [`read_linear`], [`read_fast_linear`], [`read_finetune`], [`read_heatmap`],
+//! [`read_clusters`] and [`read_detection`].
 //!
 //! Errors name options by their fields, in backticks.
 
 mod cluster;
 mod data;
+mod detect;
 mod duplicates;
 mod embed;
+mod eval;
 mod export;
 pub mod folders;
 pub mod images;
@@ -30,7 +42,17 @@ mod report;
 mod sheet;
 pub mod source;
 pub mod table;
+mod train;
 
+use std::path::{Path, PathBuf};
+
+pub use crate::detect::ap::{ClassScore, DetectionScores};
+pub use crate::detect::settings::DetectorSettings;
+pub use crate::evaluate::clusters::{Agreement, ClusterRow, ClusterScore, EpochFilter};
+pub use crate::evaluate::finetune::{FinetuneResult, FinetuneSettings};
+pub use crate::evaluate::heatmap::HeatInBoxes;
+pub use crate::evaluate::linear::{LinearResult, LinearSettings};
+pub use crate::train::{Ahead, Forecast};
 pub use cluster::{
     ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
 };
@@ -40,8 +62,18 @@ pub use data::{
 };
 #[cfg(feature = "fetch")]
 pub use data::{DataFetchOptions, DataFetchResult, FetchOutcome, data_fetch};
+pub use detect::{
+    CocoDetection, DetectEvalOptions, DetectPredictOptions, DetectPredictResult, DetectTrainOptions, DetectionReport,
+    detect_eval, detect_predict, detect_resume, detect_train, read_detection,
+};
 pub use duplicates::{DuplicateRow, DuplicatesOptions, DuplicatesResult, duplicates};
 pub use embed::{EmbedOptions, EmbedResult, embed};
+pub use eval::{
+    ClustersReport, EvalClusterCount, EvalClustersOptions, EvalFinetuneOptions, EvalHeatmapOptions, EvalKnnOptions,
+    EvalLinearOptions, EvalTsneOptions, FinetuneReport, HeatmapReport, KnnReport, LinearReport, MeasuredImages,
+    MeasuredWeights, TRUSTWORTHINESS_NEIGHBOURS, TsneReport, eval_clusters, eval_finetune, eval_heatmap, eval_knn,
+    eval_linear, eval_tsne, read_clusters, read_fast_linear, read_finetune, read_heatmap, read_linear,
+};
 pub use export::{ExportFormat, ExportOptions, ExportResult, export};
 pub use lookup::{
     AssignOptions, AssignResult, AssignedImage, NeighbourImage, NeighboursOptions, NeighboursResult, assign, neighbours,
@@ -49,8 +81,14 @@ pub use lookup::{
 pub use purify::{
     ClustersFrom, LabelError, PurifiedRow, PurifyOptions, PurifyResult, PurifySummary, VotesFrom, purify,
 };
-pub use report::{ReportOptions, ReportResult, report, report_at_end};
+pub use report::{ReportOptions, ReportResult, report};
 pub use source::EmbeddingSource;
+pub use train::{Caller, ResumeOptions, RunRequest, TrainOptions, TrainResult, forecast, resume, train, train_with};
+
+/// The path as it holds from any folder.
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
 
 /// A [`Status`](pcp_core::purify::Status) by its name in files.
 mod status_name {

@@ -5,7 +5,7 @@
 
 mod alexnet;
 mod card;
-pub mod classifier;
+pub(crate) mod classifier;
 mod detector;
 mod embed;
 mod export;
@@ -21,13 +21,21 @@ mod weights;
 
 pub use crate::config::FeatureKind;
 pub use card::ModelCard;
-pub use detector::{CropPass, Detector, Frames, PartialGradients, ProposalMaps, ProposalPass};
 pub use embed::Embedded;
-pub use features::Extractor;
 pub use foreign::Adopted;
-pub use network::{DropoutKey, Maps, Network, Step};
+pub use network::Network;
 pub use open::{CHECKPOINT_PREFIX, WeightsFile, WhichWeights, untrained_card, weights_file};
-pub use weights::{Named, Optimizer, Weights, named_arrays};
+pub(crate) use weights::named_arrays;
+pub use weights::{Named, Weights};
+// Public for the program's benches, evaluations and detectors alone.
+#[doc(hidden)]
+pub use detector::{CropPass, Detector, Frames, PartialGradients, ProposalMaps, ProposalPass};
+#[doc(hidden)]
+pub use features::Extractor;
+#[doc(hidden)]
+pub use network::{DropoutKey, Maps, Step};
+#[doc(hidden)]
+pub use weights::Optimizer;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -27,6 +27,7 @@ mod checkpoints;
 mod contents;
 mod events;
 mod lock;
+mod machine;
 mod record;
 mod stamps;
 mod warning;
@@ -34,6 +35,7 @@ mod weights;
 
 pub use crate::data::FileRow;
 pub use checkpoints::Restored;
+pub use machine::{VERSION, cpu};
 pub use record::{DetectorEpoch, DetectorResult, EpochRecord, RunResult};
 pub use warning::{Warning, WarningRecord};
 

@@ -43,7 +43,7 @@ pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
         checkpoints.save(&state)?;
         return Err(Error {
             message: format!("stopped {}; everything is saved", state.progress.place(setup.plan.config.train.rounds)),
-            hint: format!("go on with: pcp train --resume {}", setup.run.path().display()),
+            hint: format!("go on with: `resume` {}", setup.run.path().display()),
             ..e.clone()
         });
     }

@@ -1,6 +1,6 @@
 //! `pcp bench boxes`: the parts of a detector that are no network.
 
-use super::{Common, cpu, positive, random, show};
+use super::{BenchCommon, positive, random, show, timed};
 use clap::{Args, ValueEnum};
 use pcp::detect::boxes::{Bounds, iou_matrix};
 use pcp::detect::nms::nms;
@@ -9,7 +9,6 @@ use pcp::model::Maps;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use serde_json::json;
-use std::time::Instant;
 
 /// A map of the paper's detector: images of 600 x 800 px, width 64; and its batch.
 const MAP: [usize; 3] = [38, 50, 256];
@@ -31,7 +30,7 @@ enum Work {
 }
 
 #[derive(Args)]
-pub struct Boxes {
+pub struct BoxesArgs {
     /// What is done
     #[arg(value_enum)]
     work: Work,
@@ -42,7 +41,7 @@ pub struct Boxes {
     #[arg(long, default_value_t = 10)]
     iters: usize,
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: BenchCommon,
 }
 
 /// Box `i` of many, and its score: the same in any language.
@@ -55,8 +54,8 @@ fn score(i: usize) -> f32 {
     (i * 48_271 % 65_537) as f32 / 65_537.0
 }
 
-pub fn run(args: &Boxes, stop: &Cancel) -> Result<()> {
-    let &Boxes { work, n, iters, .. } = args;
+pub fn run(args: &BoxesArgs, stop: &Cancel) -> Result<()> {
+    let &BoxesArgs { work, n, iters, .. } = args;
     positive(&[("n", n), ("iters", iters)])?;
     let (seconds, total) = stop.run(move || {
         let boxes: Vec<Bounds> = (0..n).map(bounds).collect();
@@ -90,21 +89,8 @@ pub fn run(args: &Boxes, stop: &Cancel) -> Result<()> {
     show(
         args.common.json,
         "boxes",
-        &json!({
+        json!({
             "seconds": seconds, "total": total, "work": name, "n": n, "iters": iters,
-            "threads": rayon::current_num_threads(), "cpu": cpu(),
         }),
     )
-}
-
-/// Seconds of `iters` times, and what the last gave, so that none is left out.
-fn timed(iters: usize, once: impl Fn() -> f64) -> (f64, f64) {
-    once();
-    once();
-    let started = Instant::now();
-    let mut last = 0.0;
-    for _ in 0..iters {
-        last = std::hint::black_box(once());
-    }
-    (started.elapsed().as_secs_f64(), last)
 }

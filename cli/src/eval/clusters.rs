@@ -1,14 +1,11 @@
 //! `pcp eval clusters`.
 
-use super::{Common, Origin, embed, keep};
-use crate::progress::bar;
-use crate::table;
+use super::{Common, weights_row};
+use crate::{progress, table};
 use clap::Args;
-use pcp::evaluate::clusters::{ClusterRow, ClusterScore, EpochFilter, STARTS, filters, score};
-use pcp::run::RunFolder;
+use pcp::jobs::{ClusterRow, ClustersReport, EpochFilter, EvalClusterCount, EvalClustersOptions, eval_clusters};
 use pcp_core::cancel::Cancel;
-use pcp_core::error::{Error, Result, listed};
-use serde::Serialize;
+use pcp_core::error::{Result, listed};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -24,7 +21,7 @@ Purity, accuracy (every cluster stands for a class of its own, at best), NMI and
 clusters that the run learned from, what share of what purification removed did not belong (precision), and what share of
 what did not belong it removed (recall). Everything is also written to RUN/eval/clusters.json."
 )]
-pub struct Clusters {
+pub struct EvalClustersArgs {
     /// A run folder
     run: PathBuf,
     /// Clusters: a number, or `classes` for as many as there are classes [default: classes; without labels, those of the run]
@@ -34,79 +31,24 @@ pub struct Clusters {
     common: Common,
 }
 
-#[derive(Serialize)]
-pub(crate) struct Report {
-    #[serde(flatten)]
-    origin: Origin,
-    #[serde(flatten)]
-    pub(crate) score: ClusterScore,
-    filter: Vec<EpochFilter>,
-}
-
 /// Clusters, and epochs of the filter, that are shown at the most.
 const CLUSTERS_SHOWN: usize = 30;
 const EPOCHS_SHOWN: usize = 8;
 
-pub fn run(args: &Clusters, stop: &Cancel) -> Result<()> {
+pub fn run(args: &EvalClustersArgs, stop: &Cancel) -> Result<()> {
     crate::use_threads(args.common.threads)?;
-    let asked = args.k.as_deref().filter(|k| *k != "classes").map(number).transpose()?;
-    let run = RunFolder::open(&args.run)?;
-    let report = measure(&run, asked, args.k.is_some(), args.common.best, args.common.json, stop)?;
+    let k = args.k.as_deref().map(EvalClusterCount::parse).transpose()?.unwrap_or_default();
+    let options = EvalClustersOptions { k, best: args.common.best, ..EvalClustersOptions::new(&args.run) };
+    let report = eval_clusters(&options, &progress::job(args.common.json, stop))?;
     if args.common.json { crate::print_json(&report) } else { crate::print(show(&report).trim_end()) }
-}
-
-/// Clusters the features of a run into `asked` clusters, or into as many as there are classes (which must be known where they
-/// are `meant`), and keeps the report in the run's folder.
-pub(crate) fn measure(
-    run: &RunFolder,
-    asked: Option<usize>,
-    meant: bool,
-    best: bool,
-    quiet: bool,
-    stop: &Cancel,
-) -> Result<Report> {
-    let (config, _) = run.read_config()?;
-    let filter = filters(run)?;
-    let embedded = embed(run, &config, best, None, quiet, stop)?;
-    let labels = embedded.labels().cloned();
-    let images = embedded.features.rows;
-    let k = match (asked, &labels, meant) {
-        (Some(k), _, _) => k,
-        (None, Some(labels), _) => labels.classes.len().min(images),
-        (None, None, false) => config.clusters.floor.min(images),
-        (None, None, true) => {
-            let message = format!("{} has no labels, so there are no classes to count", config.data.source);
-            return Err(Error::data(message, "give a number: --k 10"));
-        }
-    };
-    let shown = bar("clustering", quiet);
-    shown.set_length(u64::from(STARTS));
-    let ids = embedded.images().ids().to_vec();
-    let (seen, asked_to, seed) = (shown.clone(), stop.clone(), config.train.seed);
-    let features = embedded.features;
-    let score = stop.run(move || {
-        score(&features, &ids, labels.as_ref(), k, seed, &mut |starts| {
-            seen.set_position(u64::from(starts));
-            asked_to.check()
-        })
-    })??;
-    shown.finish_and_clear();
-    let report = Report { origin: embedded.origin, score, filter };
-    keep(run, "clusters.json", &report)?;
-    Ok(report)
-}
-
-fn number(text: &str) -> Result<usize> {
-    let wrong = || Error::usage(format!("--k is {text}"), "give a number from 1 on, or classes");
-    text.parse().ok().filter(|k| *k > 0).ok_or_else(wrong)
 }
 
 fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_string(), |s| format!("{:.1} %", 100.0 * s))
 }
 
-fn show(report: &Report) -> String {
-    let Report { origin, score, filter } = report;
+fn show(report: &ClustersReport) -> String {
+    let ClustersReport { origin, score, filter } = report;
     let of = format!("{} clusters of {} {}, by k-means", score.k, score.images, origin.images_of);
     let mut rows = vec![("clustered".to_string(), of)];
     if let Some(a) = &score.agreement {
@@ -123,7 +65,7 @@ fn show(report: &Report) -> String {
     };
     let silhouette = score.silhouette.map_or("not defined for these clusters".into(), |s| format!("{s:.3}{some}"));
     rows.push(("silhouette".into(), silhouette));
-    rows.push(origin.measured.row());
+    rows.push(weights_row(&origin.weights));
     let mut text = table::columns(&rows);
 
     text.push('\n');

@@ -1,6 +1,11 @@
 //! A cell of a table: what the paper has there, and how it is run.
 
 use super::scale::{Data, Net, Scale};
+use crate::flags::assigned;
+use pcp::config::SettingsLayer;
+use pcp::jobs::RunRequest;
+use pcp_core::error::Result;
+use std::path::PathBuf;
 
 /// How a network is trained, in the paper's own numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +20,8 @@ pub struct Recipe {
     gamma: Option<&'static str>,
     rounds: Option<u32>,
     queue: Option<usize>,
-    set: Vec<String>,
+    /// Other settings, with their values.
+    set: Vec<(&'static str, String)>,
 }
 
 impl Recipe {
@@ -58,9 +64,9 @@ impl Recipe {
         Recipe { queue: Some(keys), ..self }
     }
 
-    /// With another setting, `section.key=value`.
-    pub fn set(mut self, assignment: impl Into<String>) -> Recipe {
-        self.set.push(assignment.into());
+    /// With another setting, as `section.key`.
+    pub fn set(mut self, path: &'static str, value: impl ToString) -> Recipe {
+        self.set.push((path, value.to_string()));
         self
     }
 
@@ -76,41 +82,69 @@ impl Recipe {
             name.push("alexnet".into());
         }
         name.push(self.system.into());
-        let mut arguments = scale.data_arguments(self.data, dir);
-        arguments.extend(["--preset".into(), self.system.into()]);
-        let mut setting = |flag: &str, value: String, named: &str| {
+        let mut settings = Vec::new();
+        let mut setting = |path: &str, value: String, named: &str| {
             name.push(format!("{named}{value}"));
-            arguments.extend([flag.to_string(), value]);
+            settings.push(format!("{path}={value}"));
         };
         if let Some(clusters) = self.clusters {
-            setting("--clusters", scale.clusters(clusters, self.data).to_string(), "k");
+            setting("clusters.floor", scale.clusters(clusters, self.data).to_string(), "k");
         }
         if let Some(gamma) = self.gamma {
-            setting("--gamma", gamma.into(), "gamma");
+            setting("purify.gamma", gamma.into(), "gamma");
         }
         if let Some(rounds) = self.rounds {
-            setting("--rounds", scale.rounds(rounds).to_string(), "rounds");
+            setting("train.rounds", scale.rounds(rounds).to_string(), "rounds");
         }
-        let queue = self.queue.map(|keys| format!("moco.queue={}", scale.clusters(keys, self.data)));
-        for assignment in self.set.iter().chain(&queue) {
-            let key = assignment.split('=').next().and_then(|path| path.rsplit('.').next()).unwrap_or_default();
-            name.push(format!("{key}{}", assignment.split('=').next_back().unwrap_or_default()));
-            arguments.extend(["--set".into(), assignment.clone()]);
+        for (path, value) in &self.set {
+            setting(path, value.clone(), path.rsplit('.').next().unwrap_or(path));
         }
-        arguments.extend(scale.own_arguments(self.data, self.network).into_iter().map(String::from));
-        arguments.extend(["--seed".into(), seed.to_string()]);
+        if let Some(keys) = self.queue {
+            setting("moco.queue", scale.clusters(keys, self.data).to_string(), "queue");
+        }
+        settings.extend(scale.own_settings(self.data, self.network).into_iter().map(String::from));
+        settings.push(format!("train.seed={seed}"));
         name.push(format!("s{seed}"));
-        Run { name: name.join("-"), arguments }
+        let (data, data_dir, data_preset) = scale.data_of_run(self.data, dir);
+        let presets = data_preset.into_iter().chain([self.system]).map(String::from).collect();
+        Run { name: name.join("-"), data, data_dir, presets, settings }
     }
 }
 
-/// A training run: its folder's name, and the arguments of `pcp train` but for folder and threads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A training run: its folder's name, and all that tells it from other runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
     /// Folder, among the runs of its scale.
     pub name: String,
-    /// What tells it from all other runs.
-    pub arguments: Vec<String>,
+    /// What it is trained on.
+    pub data: String,
+    /// Where the data set is.
+    pub data_dir: Option<String>,
+    /// Its presets.
+    pub presets: Vec<String>,
+    /// Single settings, `section.key=value`.
+    pub settings: Vec<String>,
+}
+
+impl Run {
+    /// What is asked of the training.
+    pub fn request(&self) -> Result<RunRequest> {
+        Ok(RunRequest {
+            data: Some(self.data.clone()),
+            data_dir: self.data_dir.as_ref().map(PathBuf::from),
+            presets: self.presets.clone(),
+            settings: self.settings.iter().map(|s| SettingsLayer::assignment(s)).collect::<Result<_>>()?,
+            init_from: None,
+        })
+    }
+
+    /// The same as arguments of `pcp train`, for people.
+    pub fn arguments(&self) -> Vec<String> {
+        let dir = self.data_dir.iter().flat_map(|dir| ["--data-dir".to_string(), dir.clone()]);
+        let presets = self.presets.iter().flat_map(|preset| ["--preset".to_string(), preset.clone()]);
+        let settings = self.settings.iter().flat_map(|setting| assigned(setting));
+        std::iter::once(self.data.clone()).chain(dir).chain(presets).chain(settings).collect()
+    }
 }
 
 /// What is measured.

@@ -70,7 +70,7 @@ pub fn figures() -> Vec<Figure> {
     const CLASSES: usize = 10;
     let system = |system| Recipe::new(Data::Cifar10, system);
     let heat = |figure, name, label, recipe: Recipe| {
-        let recipe = recipe.set(format!("run.snapshots={STATES}"));
+        let recipe = recipe.set("run.snapshots", STATES);
         Panel { figure, name, label, recipe, shows: Shows::Heat }
     };
     let warm = |figure| heat(figure, "pcp-warm", "PCP with warm-up", system("pcp").clusters(FLOOR));

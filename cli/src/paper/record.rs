@@ -1,8 +1,8 @@
 //! What is kept of a cell: one JSON file for every seed, written as soon as its run is done.
 
 use super::cell::{Cell, Measure};
+use super::results::{detection, linear};
 use super::scale::Scale;
-use pcp::evaluate::linear::LinearSettings;
 use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
@@ -154,71 +154,4 @@ impl CellRecord {
         };
         found.iter().map(|(_, path)| read(path)).collect()
     }
-}
-
-/// The layer that linear cells are measured on.
-pub const LINEAR_LAYER: &str = "conv5";
-
-/// Last and best accuracy of a run's linear probe, if it has one of the scale's length.
-pub fn linear(run: &RunFolder, scale: Scale) -> Result<Option<(f64, f64)>> {
-    let path = run.file("eval").join("linear.json");
-    if !path.exists() {
-        return Ok(None);
-    }
-    let report: serde_json::Value = serde_json::from_slice(&read_bytes(&path)?)
-        .map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file: it is made again"))?;
-    let layers = report["layers"].as_array().into_iter().flatten();
-    let found = layers.into_iter().find(|layer| layer["layer"] == LINEAR_LAYER);
-    // A probe that somebody made in another way is none of the table's.
-    let usual = LinearSettings { epochs: scale.linear_epochs(), ..LinearSettings::default() };
-    let whole = serde_json::to_value(usual).is_ok_and(|usual| usual == report["settings"])
-        && report["weights"] == "model.safetensors";
-    Ok(found.filter(|_| whole).and_then(|layer| Some((layer["last"].as_f64()?, layer["best"].as_f64()?))))
-}
-
-/// Where the detector on a run's network is trained.
-pub fn detector_folder(run: &RunFolder) -> PathBuf {
-    let mut name = run.path().as_os_str().to_os_string();
-    name.push("-voc");
-    name.into()
-}
-
-/// What the detector on a run's network reached.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Detected {
-    /// mAP by eleven points.
-    pub map11: f64,
-    /// mAP by all points.
-    pub map: f64,
-    /// Seconds of its training and its test.
-    pub seconds: f64,
-    /// The command that trained it.
-    pub command: String,
-}
-
-/// What the detector on a run's network reached, once it is trained and measured.
-pub fn detection(run: &RunFolder) -> Result<Option<Detected>> {
-    let folder = detector_folder(run);
-    let read = |path: PathBuf| -> Result<Option<serde_json::Value>> {
-        if !path.exists() {
-            return Ok(None);
-        }
-        let parsed = serde_json::from_slice(&read_bytes(&path)?);
-        let broken = |e| Error::file(format!("{}: {e}", path.display()), "remove the file: it is made again");
-        parsed.map(Some).map_err(broken)
-    };
-    let (Some(trained), Some(measured)) = (read(folder.join("result.json"))?, read(folder.join("eval/test.json"))?)
-    else {
-        return Ok(None);
-    };
-    let number = |of: &serde_json::Value, key: &str| of[key].as_f64();
-    let found = || {
-        Some(Detected {
-            map11: number(&measured, "map11")?,
-            map: number(&measured, "map")?,
-            seconds: number(&trained, "seconds")? + number(&measured, "seconds")?,
-            command: trained["command"].as_str()?.to_string(),
-        })
-    };
-    Ok(found())
 }

@@ -214,38 +214,37 @@ impl Scale {
         Err(Error::data(message, "unpack the devkit of PASCAL VOC 2007 (trainval and test) there"))
     }
 
-    /// The arguments of `pcp train` that name the data, which lies in `dir`.
-    pub(super) fn data_arguments(self, data: Data, dir: Option<&str>) -> Vec<String> {
+    /// What a run trains on, the folder of its data set, and the preset that is named for it, where the data sets are in `dir`.
+    pub(super) fn data_of_run(self, data: Data, dir: Option<&str>) -> (String, Option<String>, Option<&'static str>) {
         let name = self.data_name(data);
         if self == Scale::Tiny {
-            return vec![name.into()];
+            return (name.into(), None, None);
         }
         if data.is_folder() {
             let folder = Path::new(dir.unwrap_or_default()).join(name);
-            return vec![folder.display().to_string(), "--preset".into(), name.into()];
+            return (folder.display().to_string(), None, Some(name));
         }
-        let dir = dir.map(|dir| ["--data-dir".to_string(), dir.into()]);
-        std::iter::once(name.to_string()).chain(dir.into_iter().flatten()).collect()
+        (name.into(), dir.map(String::from), None)
     }
 
-    /// The arguments of `pcp train` that make a run as large as the scale has it.
-    pub(super) fn own_arguments(self, data: Data, network: Net) -> Vec<&'static str> {
-        let mut words: Vec<&str> = match (network, self) {
+    /// The settings that make a run as large as the scale has it.
+    pub(super) fn own_settings(self, data: Data, network: Net) -> Vec<&'static str> {
+        let mut settings: Vec<&str> = match (network, self) {
             (Net::Resnet, _) => vec![],
-            (Net::Alexnet, Scale::Full) => vec!["--arch", "alexnet224"],
-            (Net::Alexnet, _) => vec!["--arch", "alexnet"],
+            (Net::Alexnet, Scale::Full) => vec!["network.arch=alexnet224"],
+            (Net::Alexnet, _) => vec!["network.arch=alexnet"],
         };
-        words.extend(match self {
+        settings.extend(match self {
             Scale::Full => &[][..],
-            Scale::Mini if data == Data::ForDetectors => &["--limit", "10000", "--width", "32"],
-            Scale::Mini => &["--limit", "5000", "--width", "16"],
-            Scale::Tiny => &["--limit", "400", "--size", "16", "--width", "4", "--epochs", "12", "--batch", "64"],
+            Scale::Mini if data == Data::ForDetectors => &["data.limit=10000", "network.width=32"],
+            Scale::Mini => &["data.limit=5000", "network.width=16"],
+            Scale::Tiny => &["data.limit=400", "data.size=16", "network.width=4", "train.epochs=12", "train.batch=64"],
         });
         if self == Scale::Mini && data.is_folder() {
             // Photographs are kept no larger than 64-px views need; the presets' 256 px would fill the memory.
-            words.extend(["--size", "64", "--set", "data.stored=73"]);
+            settings.extend(["data.size=64", "data.stored=73"]);
         }
-        words
+        settings
     }
 
     /// Fails when class folders that the scale needs are not in `dir`. (What is missing of CIFAR, its reader says.)

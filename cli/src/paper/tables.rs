@@ -142,7 +142,7 @@ fn table3() -> Table {
 fn and(neighbours: u32) -> Recipe {
     let recipe = Recipe::new(Cifar10, "and").rounds(5);
     // One is what the preset has anyway.
-    if neighbours == 1 { recipe } else { recipe.set(format!("and.neighbours={neighbours}")) }
+    if neighbours == 1 { recipe } else { recipe.set("and.neighbours", neighbours) }
 }
 
 /// PCP with five rounds, by its preset.
@@ -241,7 +241,7 @@ fn table7() -> Table {
         let linear = Cell::new(7, format!("{name}-linear"), recipe.clone(), linear).measured(Measure::Linear);
         row(label, [Cell::new(7, format!("{name}-knn"), recipe, knn), linear])
     };
-    let moco = Recipe::new(In100, "moco").set("objective.tau=0.1").queue(6528);
+    let moco = Recipe::new(In100, "moco").set("objective.tau", 0.1).queue(6528);
     Table {
         number: 7,
         title: "ImageNet-100 (AlexNet)",

@@ -12,7 +12,7 @@ fn cell(id: &str) -> Cell {
 }
 
 fn arguments(id: &str, scale: Scale) -> String {
-    cell(id).recipe.run(scale, Some("DATA"), 0).arguments.join(" ")
+    cell(id).recipe.run(scale, Some("DATA"), 0).arguments().join(" ")
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn a_runs_name_says_all_that_tells_it_apart() {
         let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for cell in select(&tables(), &[], &[]).unwrap().0 {
             let run = cell.recipe.run(scale, Some("DATA"), 3);
-            let known = by_name.entry(run.name.clone()).or_insert_with(|| run.arguments.clone());
-            assert_eq!(*known, run.arguments, "{}", run.name);
+            let known = by_name.entry(run.name.clone()).or_insert_with(|| run.arguments());
+            assert_eq!(*known, run.arguments(), "{}", run.name);
         }
         let different: BTreeSet<&Vec<String>> = by_name.values().collect();
         assert_eq!(different.len(), by_name.len(), "equal runs have one name");
@@ -143,9 +143,14 @@ fn a_detector_counts_once_it_is_trained_and_measured() {
     let folder = detector_folder(&run);
     assert!(folder.ends_with("run-voc"));
     std::fs::create_dir_all(folder.join("eval")).unwrap();
-    std::fs::write(folder.join("result.json"), r#"{"seconds": 5.0, "command": "pcp detect train run"}"#).unwrap();
+    let trained = r#"{"loss": 1.0, "images": 4, "seconds": 5.0, "protocol": "short", "command": "pcp detect train run",
+        "seed": 0, "threads": 2, "version": "0", "revision": "none"}"#;
+    std::fs::write(folder.join("detect.toml"), "").unwrap();
+    std::fs::write(folder.join("result.json"), trained).unwrap();
     assert_eq!(detection(&run).unwrap(), None, "it is not measured yet");
-    std::fs::write(folder.join("eval/test.json"), r#"{"map11": 12.5, "map": 13.5, "seconds": 2.0}"#).unwrap();
+    let measured = r#"{"map11": 12.5, "map": 13.5, "classes": [], "voc": "VOC", "set": "test", "images": 2,
+        "weights": "model.safetensors", "settings": "short", "seconds": 2.0}"#;
+    std::fs::write(folder.join("eval/test.json"), measured).unwrap();
     assert_eq!((of().map11, of().map, of().seconds), (Some(12.5), Some(13.5), 16.0));
     assert_eq!(of().detector_command.as_deref(), Some("pcp detect train run"));
     std::fs::write(folder.join("eval/test.json"), "{").unwrap();

@@ -1,18 +1,17 @@
 //! The panels of figures, drawn from finished runs.
 
-use crate::eval::{clusters, tsne};
 use crate::paper::{Found, Panel, PanelRecord, Scale, Shows};
 use crate::progress;
 use image::RgbImage;
 use image::imageops::overlay as paste;
 use pcp::data::loader::Part;
 use pcp::evaluate::heatmap::{Picture, SHOWN, heat_in_boxes, overlay, write_png};
+use pcp::jobs::{EvalClustersOptions, EvalTsneOptions, eval_clusters, eval_tsne};
 use pcp::model::Model;
 use pcp::run::RunFolder;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::make_folder;
-use pcp_core::tsne::Tsne;
 use std::path::{Path, PathBuf};
 
 /// Rows of a figure of heat.
@@ -42,9 +41,10 @@ pub fn draw(
     make_folder(&pictures)?;
     let found = match panel.shows {
         Shows::Clusters => {
-            let asked = tsne::Asked { settings: Tsne::default(), part: None, limit: usize::MAX, seed: 0, best: false };
-            let trustworthiness = tsne::draw(run, asked, &pictures, quiet, stop)?.trustworthiness;
-            let score = clusters::measure(run, None, false, false, quiet, stop)?.score;
+            let observer = progress::job(quiet, stop);
+            let drawn = EvalTsneOptions { out: Some(pictures), ..EvalTsneOptions::new(run.path()) };
+            let trustworthiness = eval_tsne(&drawn, &observer)?.trustworthiness;
+            let score = eval_clusters(&EvalClustersOptions::new(run.path()), &observer)?.score;
             Found::Clusters { score, trustworthiness }
         }
         Shows::Heat => heat(scale, run, &pictures, dir, quiet, stop)?,

@@ -102,6 +102,15 @@ impl SettingsLayer {
         Ok(SettingsLayer::flag("--set", path, parsed.unwrap_or_else(|| Value::String(value.to_string()))))
     }
 
+    /// The settings that it has, as `section.key`; a section without keys by its name.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let of = |(section, values): (&String, &Value)| match values.as_table() {
+            Some(values) => values.keys().map(|key| format!("{section}.{key}")).collect(),
+            None => vec![section.clone()],
+        };
+        self.table.iter().flat_map(of).collect()
+    }
+
     fn insert(&mut self, path: &str, value: Value) {
         let mut keys: Vec<&str> = path.split('.').collect();
         let last = keys.pop().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Anchors: boxes of a few sizes and shapes at every cell of the map, from which proposals are told.
+//! Anchors: boxes of a few sizes and shapes at every cell of the map; proposals are anchors that the network has moved.
 
 use super::boxes::Bounds;
 
@@ -10,13 +10,13 @@ const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 const SCALES: [f32; 3] = [8.0, 16.0, 32.0];
 /// The short side that these sizes are for.
 const SHORT_SIDE: f32 = 600.0;
-/// How many there are at a cell.
+/// Anchors per cell.
 pub const PER_CELL: usize = RATIOS.len() * SCALES.len();
 
 /// The anchors of the first cell, in whole pixels, shape by shape. Sizes are in proportion to the short side, so that an object
 /// has the same anchor at any scale of its image.
 ///
-/// Paper: it has one scale, 600, where these are its own.
+/// Paper: its one scale is 600, and there the sizes are the paper's.
 pub fn base(short_side: usize) -> [Bounds; PER_CELL] {
     let mut out = [[0.0; 4]; PER_CELL];
     for (i, bounds) in out.iter_mut().enumerate() {
@@ -37,7 +37,7 @@ pub fn grid(base: &[Bounds; PER_CELL], height: usize, width: usize) -> Vec<Bound
     (0..height * width).flat_map(at).collect()
 }
 
-/// Cells of the map along a side of so many pixels.
+/// Cells of the map along a side of an image, given in pixels.
 pub fn cells(pixels: usize) -> usize {
     pixels.div_ceil(STRIDE)
 }

@@ -7,25 +7,25 @@ use std::cmp::Ordering;
 /// A detection is right when its IoU with an object of its class is at least this.
 const RIGHT: f32 = 0.5;
 
-/// Something found in an image.
+/// An object that a detector found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detection {
     /// Its class, from 0.
     pub class: usize,
-    /// How sure.
+    /// Its score, from 0 to 1.
     pub score: f32,
-    /// Where.
+    /// Its box.
     pub bounds: Bounds,
 }
 
 /// An object of a test image.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Labelled {
+pub struct LabelledObject {
     /// Its class, from 0.
     pub class: usize,
-    /// Where.
+    /// Its box.
     pub bounds: Bounds,
-    /// Neither finding it nor missing it counts.
+    /// VOC marks it as difficult: neither finding it nor missing it counts.
     pub difficult: bool,
 }
 
@@ -42,19 +42,19 @@ pub struct ClassScore {
     pub ap: Option<f64>,
 }
 
-/// The whole of it, in percent.
+/// Average precision of all classes, in percent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scores {
+pub struct DetectionScores {
     /// Mean over the classes that have objects, by eleven points (the paper's).
     pub map11: f64,
-    /// By all points.
+    /// The same by all points.
     pub map: f64,
     /// Every class.
     pub classes: Vec<ClassScore>,
 }
 
 /// Scores the detections of every image against its objects.
-pub fn score(found: &[Vec<Detection>], truth: &[Vec<Labelled>], classes: &[String]) -> Scores {
+pub fn score(found: &[Vec<Detection>], truth: &[Vec<LabelledObject>], classes: &[String]) -> DetectionScores {
     assert_eq!(found.len(), truth.len(), "detections of every image");
     let of_class = |(class, name): (usize, &String)| {
         let objects = truth.iter().flatten().filter(|t| t.class == class && !t.difficult).count();
@@ -73,12 +73,12 @@ pub fn score(found: &[Vec<Detection>], truth: &[Vec<Labelled>], classes: &[Strin
         let values: Vec<f64> = classes.iter().filter_map(of).collect();
         values.iter().sum::<f64>() / values.len().max(1) as f64
     };
-    Scores { map11: mean(|c| c.ap11), map: mean(|c| c.ap), classes }
+    DetectionScores { map11: mean(|c| c.ap11), map: mean(|c| c.ap), classes }
 }
 
 /// Whether each detection of `class` is right, best first over all images; those of difficult objects are left out. An object
 /// is found once: a second box on it is wrong.
-fn hits(found: &[Vec<Detection>], truth: &[Vec<Labelled>], class: usize) -> Vec<bool> {
+fn hits(found: &[Vec<Detection>], truth: &[Vec<LabelledObject>], class: usize) -> Vec<bool> {
     let mut order: Vec<(usize, usize)> = Vec::new();
     for (image, detections) in found.iter().enumerate() {
         order.extend(detections.iter().enumerate().filter(|(_, d)| d.class == class).map(|(i, _)| (image, i)));
@@ -147,8 +147,8 @@ mod tests {
         Detection { class, score, bounds: at(x) }
     }
 
-    fn object(class: usize, x: f32, difficult: bool) -> Labelled {
-        Labelled { class, bounds: at(x), difficult }
+    fn object(class: usize, x: f32, difficult: bool) -> LabelledObject {
+        LabelledObject { class, bounds: at(x), difficult }
     }
 
     fn names(n: usize) -> Vec<String> {
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(missed.classes[0].ap, Some(0.0));
     }
 
-    /// The devkit's own order of things: sort, mark, cumulate, then the envelope of precision over every recall.
-    fn slow(detections: &[Vec<Detection>], truth: &[Vec<Labelled>], class: usize) -> Option<(f64, f64)> {
+    /// As the VOC devkit computes it: sort, mark, cumulate, then the envelope of precision over every recall.
+    fn slow(detections: &[Vec<Detection>], truth: &[Vec<LabelledObject>], class: usize) -> Option<(f64, f64)> {
         let objects = truth.iter().flatten().filter(|t| t.class == class && !t.difficult).count();
         if objects == 0 {
             return None;
@@ -197,7 +197,7 @@ mod tests {
         all.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         let (mut right, mut wrong, mut seen) = (vec![], vec![], std::collections::BTreeSet::new());
         for (_, image, i) in all {
-            let overlap = |t: &Labelled| iou(t.bounds, detections[image][i].bounds);
+            let overlap = |t: &LabelledObject| iou(t.bounds, detections[image][i].bounds);
             let mut best = (usize::MAX, -1.0);
             for (k, t) in truth[image].iter().enumerate() {
                 if t.class == class && overlap(t) > best.1 {
@@ -239,7 +239,7 @@ mod tests {
                 .iter()
                 .map(|d| d.iter().map(|(c, s, x)| found(*c, *s as f32, *x as f32 * 3.0)).collect())
                 .collect();
-            let truth: Vec<Vec<Labelled>> = objects
+            let truth: Vec<Vec<LabelledObject>> = objects
                 .iter()
                 .map(|t| t.iter().map(|(c, x, difficult)| object(*c, *x as f32 * 3.0, *difficult)).collect())
                 .collect();

@@ -1,9 +1,9 @@
-//! Boxes: overlap, and the four numbers by which a box is told relative to another.
+//! Boxes: overlap, and the four numbers that encode a box relative to another.
 
 use pulp::Arch;
 use rayon::prelude::*;
 
-/// Left, top, right, bottom in pixels; right and bottom lie outside.
+/// Left, top, right, bottom in pixels; right and bottom are exclusive.
 pub type Bounds = [f32; 4];
 
 /// The most by which a box may grow in one step, as a logarithm: from 16 px to 1000.
@@ -14,7 +14,7 @@ pub fn area([left, top, right, bottom]: Bounds) -> f32 {
     (right - left) * (bottom - top)
 }
 
-/// Intersection over union; 0 for boxes that do not meet.
+/// Intersection over union; 0 for boxes that do not overlap.
 pub fn iou(a: Bounds, b: Bounds) -> f32 {
     let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
     let height = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);

@@ -1,4 +1,4 @@
-//! What a trained detector finds in an image.
+//! Inference: the objects that a trained detector finds in an image.
 
 use super::anchors::base;
 use super::ap::Detection;
@@ -6,9 +6,9 @@ use super::boxes::{Bounds, clip, decode};
 use super::frame::{Preparation, stacked};
 use super::losses::softmax;
 use super::nms::nms;
-use super::proposals::{Limits, propose};
+use super::proposals::{ProposalLimits, propose};
 use super::roi::{self, OUT, Roi};
-use super::step::View;
+use super::step::ImageCells;
 use super::targets::UNIT;
 use super::voc::Devkit;
 use crate::data::Image;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 /// Boxes of a class that overlap more than this are the same.
 const NMS: f32 = 0.3;
-/// The most that an image shows.
+/// Detections per image at the most.
 const MOST: usize = 100;
-/// What is less likely is not worth a box.
+/// Detections of a lower score are dropped.
 const LEAST: f32 = 0.01;
 
 /// How an image is searched.
@@ -30,16 +30,16 @@ const LEAST: f32 = 0.01;
 pub struct Search {
     /// How the image is prepared.
     pub preparation: Preparation,
-    /// How many proposals are judged.
-    pub limits: Limits,
+    /// How many proposals are classified.
+    pub limits: ProposalLimits,
 }
 
-/// Finds what is in `image`, best first, in its own pixels. One image at a time: what is found does not depend on others.
+/// Finds the objects of `image`, best first, in its own pixels. One image at a time, so that the result does not depend on others.
 pub fn find(detector: &Detector, weights: &Weights, image: &Image, search: &Search) -> Vec<Detection> {
     let frame = search.preparation.frame(image, false);
     let (width, height) = (frame.width as f32, frame.height as f32);
     let seen = detector.propose(weights, stacked(std::slice::from_ref(&frame)));
-    let view = View::new(&base(search.preparation.short_side), 0, &frame, &seen.maps);
+    let view = ImageCells::new(&base(search.preparation.short_side), 0, &frame, &seen.maps);
     let (scores, steps) = view.outputs(&seen);
     let proposals = propose(&view.anchors, &scores, &steps, (width, height), search.limits);
     if proposals.is_empty() {
@@ -73,25 +73,25 @@ pub fn find(detector: &Detector, weights: &Weights, image: &Image, search: &Sear
     found
 }
 
-/// Finds what is in every image of a devkit; `tick` is told how many are done.
+/// Finds the objects of every image of a devkit; `on_images` is told how many more are done.
 pub fn find_all(
     detector: &Arc<Detector>,
     weights: &Weights,
     data: &Arc<Devkit>,
     search: Search,
-    stop: &Cancel,
-    tick: &dyn Fn(usize),
+    cancel: &Cancel,
+    on_images: &dyn Fn(usize),
 ) -> Result<Vec<Vec<Detection>>> {
-    // As many at a time as keep all threads busy; a stop waits for none of them.
+    // As many at a time as keep all threads busy; cancelling waits for none of them.
     let block = 2 * rayon::current_num_threads();
     let mut found = Vec::new();
     for first in (0..data.items.len()).step_by(block) {
         let (detector, weights, data) = (detector.clone(), weights.clone(), data.clone());
-        let part: Vec<Result<Vec<Detection>>> = stop.run(move || {
+        let part: Vec<Result<Vec<Detection>>> = cancel.run(move || {
             let items = &data.items[first..(first + block).min(data.items.len())];
             items.par_iter().map(|item| Ok(find(&detector, &weights, &item.image()?, &search))).collect()
         })?;
-        tick(part.len());
+        on_images(part.len());
         for of_image in part {
             found.push(of_image?);
         }

@@ -1,4 +1,4 @@
-//! From photographs to what the network takes: scaled to a short side, mirrored or not, put together in batches.
+//! From photographs to the network's input: scaled to a short side, mirrored or not, put together in batches.
 
 use super::boxes::{Bounds, mirrored, scaled};
 use super::targets::Truth;
@@ -23,7 +23,7 @@ pub struct Preparation {
     pub std: [f32; 3],
 }
 
-/// One image, ready.
+/// An image that is ready for the network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// Pixels per row.

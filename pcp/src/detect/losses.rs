@@ -1,8 +1,8 @@
 //! The losses of both stages as pure functions: numbers in, value and gradient out.
 
-/// Bend of the proposals' smooth-L1 loss, sigma.
+/// Sigma of the proposals' smooth-L1 loss.
 pub const SIGMA_PROPOSALS: f32 = 3.0;
-/// Bend of the heads' smooth-L1 loss, sigma.
+/// Sigma of the heads' smooth-L1 loss.
 pub const SIGMA_HEADS: f32 = 1.0;
 
 /// Smooth-L1 of `x`: `0.5 (sigma x)^2` within `1 / sigma^2`, `|x| - 0.5 / sigma^2` outside; with its derivative.
@@ -11,7 +11,7 @@ pub fn smooth_l1(x: f32, sigma: f32) -> (f32, f32) {
     if x.abs() < bend { (0.5 * x * x / bend, x / bend) } else { (x.abs() - 0.5 * bend, x.signum()) }
 }
 
-/// `-log p` where `p = 1 / (1 + exp(-logit))` is the chance of an object, or `-log (1 - p)` where there is none; with the
+/// `-log p` where `p = 1 / (1 + exp(-logit))` is the probability of an object, or `-log (1 - p)` where there is none; with the
 /// derivative by the logit.
 pub fn objectness(logit: f32, object: bool) -> (f32, f32) {
     let softplus = |x: f32| x.max(0.0) + (-x.abs()).exp().ln_1p();
@@ -19,7 +19,7 @@ pub fn objectness(logit: f32, object: bool) -> (f32, f32) {
     if object { (softplus(-logit), chance - 1.0) } else { (softplus(logit), chance) }
 }
 
-/// Probabilities out of logits.
+/// Softmax: probabilities from logits.
 pub fn softmax(logits: &[f32]) -> Vec<f32> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let parts: Vec<f32> = logits.iter().map(|l| (l - most).exp()).collect();

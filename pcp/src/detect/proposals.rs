@@ -1,16 +1,16 @@
-//! The proposal layer: of all anchors, moved as the network says, the most promising that do not cover one another.
+//! The proposal layer: of all anchors, moved by the network's outputs, those with the highest scores that do not overlap much.
 
 use super::boxes::{Bounds, clip, decode};
 use super::nms::{best_first, nms};
 
 /// Proposals that overlap more than this are the same.
 const NMS: f32 = 0.7;
-/// Boxes narrower or lower than this, in pixels, are nothing.
+/// Boxes narrower or lower than this, in pixels, are dropped.
 const LEAST: f32 = 1.0;
 
 /// How many boxes go into suppression, and how many come out at the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProposalLimits {
     /// The best by score, before suppression.
     pub before: usize,
     /// Proposals.
@@ -23,7 +23,7 @@ pub fn propose(
     scores: &[f32],
     steps: &[f32],
     (width, height): (f32, f32),
-    limits: Limits,
+    limits: ProposalLimits,
 ) -> Vec<Bounds> {
     let mut boxes = Vec::new();
     let mut of = Vec::new();
@@ -42,7 +42,7 @@ pub fn propose(
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { before: 4, after: 2 };
+    const LIMITS: ProposalLimits = ProposalLimits { before: 4, after: 2 };
 
     #[test]
     fn the_best_stay_inside_the_image_and_apart() {

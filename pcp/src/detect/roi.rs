@@ -29,13 +29,13 @@ pub struct Roi {
 
 /// The cells that a bin touches along one axis, and their weights.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taps {
+struct BinTaps {
     count: usize,
     cell: [usize; 2 * SAMPLES],
     weight: [f32; 2 * SAMPLES],
 }
 
-impl Taps {
+impl BinTaps {
     fn add(&mut self, cell: usize, weight: f32) {
         let known = self.cell[..self.count].iter().position(|c| *c == cell);
         let place = known.unwrap_or(self.count);
@@ -50,13 +50,13 @@ impl Taps {
 }
 
 /// The taps of all bins along an axis of `cells` cells, for a box from `low` to `high` pixels.
-fn taps<const BINS: usize>(low: f32, high: f32, cells: usize) -> [Taps; BINS] {
+fn taps<const BINS: usize>(low: f32, high: f32, cells: usize) -> [BinTaps; BINS] {
     let scale = 1.0 / STRIDE as f32;
     let start = low * scale - 0.5;
     let bin = (high * scale - 0.5 - start) / BINS as f32;
     let last = cells - 1;
     std::array::from_fn(|b| {
-        let mut taps = Taps::default();
+        let mut taps = BinTaps::default();
         for s in 0..SAMPLES {
             let at = start + b as f32 * bin + (s as f32 + 0.5) * bin / SAMPLES as f32;
             // Samples more than a cell outside see nothing.
@@ -74,12 +74,12 @@ fn taps<const BINS: usize>(low: f32, high: f32, cells: usize) -> [Taps; BINS] {
     })
 }
 
-/// `[rois][OUT][OUT][channels]` out of maps.
+/// Crops of the maps: `[rois][OUT][OUT][channels]`.
 pub fn forward(maps: &Maps, rois: &[Roi]) -> Vec<f32> {
     forward_of::<OUT>(maps, rois)
 }
 
-/// The gradient by the maps of that shape (its values are not looked at), from that by what [`forward`] gave.
+/// The gradient by maps of the shape of `maps` (its values do not matter), from the gradient by the output of [`forward`].
 pub fn backward(maps: &Maps, rois: &[Roi], gradient: &[f32]) -> Vec<f32> {
     backward_of::<OUT>(maps, rois, gradient)
 }

@@ -3,7 +3,7 @@
 use super::anchors::PER_CELL;
 use super::find::Search;
 use super::frame::Preparation;
-use super::proposals::Limits;
+use super::proposals::ProposalLimits;
 use super::step::Sampling;
 use crate::config;
 use crate::model::{
@@ -27,16 +27,16 @@ pub const RANDOM: &str = "random";
 /// Everything that a detector's training depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct DetectorSettings {
     /// Where the network came from: a run folder, a file, or `random`.
     pub backbone: String,
-    /// The devkit's folder.
+    /// The folder of the images, in the layout of the VOC devkit.
     pub voc: String,
     /// The image set to learn from.
     pub set: String,
     /// The classes.
     pub classes: Vec<String>,
-    /// Only so many images; 0 for all.
+    /// The first images only; 0 for all.
     pub limit: usize,
     /// The shorter side of images.
     pub short_side: usize,
@@ -73,34 +73,34 @@ pub struct Settings {
 }
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct DetectorFile {
     about: About,
-    detect: Settings,
+    detect: DetectorSettings,
 }
 
-impl Settings {
-    /// Fails for a setting that makes no sense.
+impl DetectorSettings {
+    /// Refuses settings that nothing can be trained with.
     pub fn check(&self) -> Result<()> {
         let counts = [
-            ("--epochs", self.epochs as usize),
-            ("--batch", self.batch),
-            ("--rois", self.rois),
-            ("--proposals", self.proposals),
-            ("--test-proposals", self.test_proposals),
-            ("--width", self.network.width),
+            ("epochs", self.epochs as usize),
+            ("batch", self.batch),
+            ("rois", self.rois),
+            ("proposals", self.proposals),
+            ("test_proposals", self.test_proposals),
+            ("width", self.network.width),
         ];
-        if let Some((flag, _)) = counts.iter().find(|(_, n)| *n == 0) {
-            return Err(Error::usage(format!("{flag} is 0"), format!("give {flag} a number above 0")));
+        if let Some((name, _)) = counts.iter().find(|(_, n)| *n == 0) {
+            return Err(Error::usage(format!("`{name}` is 0"), format!("give `{name}` a number above 0")));
         }
         if !(32..=4096).contains(&self.short_side) {
-            return Err(Error::usage(format!("--short-side is {}", self.short_side), "give 32 to 4096 pixels"));
+            return Err(Error::usage(format!("`short_side` is {}", self.short_side), "give 32 to 4096 pixels"));
         }
         if !(self.lr > 0.0 && self.lr.is_finite()) {
-            return Err(Error::usage(format!("--lr is {}", self.lr), "give --lr a number above 0"));
+            return Err(Error::usage(format!("`lr` is {}", self.lr), "give `lr` a number above 0"));
         }
         if !(self.save_minutes > 0.0 && self.save_minutes.is_finite()) {
-            let message = format!("--save-minutes is {}", self.save_minutes);
-            return Err(Error::usage(message, "give --save-minutes a number above 0"));
+            let message = format!("`save_minutes` is {}", self.save_minutes);
+            return Err(Error::usage(message, "give `save_minutes` a number above 0"));
         }
         Ok(())
     }
@@ -116,15 +116,15 @@ impl Settings {
         Preparation { short_side: self.short_side, mean: narrow(self.mean), std: narrow(self.std) }
     }
 
-    /// What a step draws.
+    /// How many anchors and boxes a step samples.
     pub fn sampling(&self) -> Sampling {
-        let limits = Limits { before: BEFORE_TRAINING * self.proposals, after: self.proposals };
+        let limits = ProposalLimits { before: BEFORE_TRAINING * self.proposals, after: self.proposals };
         Sampling { short_side: self.short_side, anchors: self.anchors, rois: self.rois, limits }
     }
 
     /// How an image is searched.
     pub fn search(&self) -> Search {
-        let limits = Limits { before: BEFORE_TEST * self.test_proposals, after: self.test_proposals };
+        let limits = ProposalLimits { before: BEFORE_TEST * self.test_proposals, after: self.test_proposals };
         Search { preparation: self.preparation(), limits }
     }
 
@@ -134,7 +134,7 @@ impl Settings {
         if epoch >= drop { 0.1 * self.lr } else { self.lr }
     }
 
-    /// What is not as in the paper, for whoever reads a result.
+    /// The settings that results depend on most, in words.
     pub fn summary(&self) -> String {
         format!(
             "short side {}, width {}, {} boxes an image, {} proposals ({} at the test), {} epochs, batch {}, lr {}",
@@ -151,17 +151,17 @@ impl Settings {
 
     /// Writes `detect.toml`, before anything else happens.
     pub fn write(&self, run: &RunFolder, about: &About) -> Result<()> {
-        let file = File { about: about.clone(), detect: self.clone() };
+        let file = DetectorFile { about: about.clone(), detect: self.clone() };
         let text =
             toml::to_string(&file).map_err(|e| Error::file(format!("detect.toml: {e}"), "please report this"))?;
         pcp_core::io::atomic::write_bytes(&run.file(DETECTION.settings), text.as_bytes())
     }
 
-    /// The settings of a run and what made them.
-    pub fn read(run: &RunFolder) -> Result<(Settings, About)> {
+    /// The settings of a run, with program, machine, command and data.
+    pub fn read(run: &RunFolder) -> Result<(DetectorSettings, About)> {
         let path = run.file(DETECTION.settings);
         let text = String::from_utf8_lossy(&pcp_core::io::atomic::read_bytes(&path)?).into_owned();
-        let file: File = toml::from_str(&text).map_err(|e| {
+        let file: DetectorFile = toml::from_str(&text).map_err(|e| {
             Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
         })?;
         file.detect.check()?;
@@ -173,7 +173,7 @@ impl Settings {
 pub fn backbone(word: &str, width: Option<usize>) -> Result<Model> {
     if word == RANDOM {
         if width == Some(0) {
-            return Err(Error::usage("--width is 0", "give --width a number above 0"));
+            return Err(Error::usage("`width` is 0", "give `width` a number above 0"));
         }
         let usual = config::Config::default().network;
         return Model::untrained(
@@ -182,7 +182,7 @@ pub fn backbone(word: &str, width: Option<usize>) -> Result<Model> {
         );
     }
     if width.is_some() {
-        return Err(Error::usage("--width is for an untrained network", format!("leave it out: {word} has its own")));
+        return Err(Error::usage("`width` is for an untrained network", format!("leave it out: {word} has its own")));
     }
     if !Path::new(word).exists() {
         return Err(Error::usage(
@@ -194,13 +194,13 @@ pub fn backbone(word: &str, width: Option<usize>) -> Result<Model> {
 }
 
 /// A trained detector: the last weights of a run, or those of its newest checkpoint.
-pub fn read_detector(run: &RunFolder) -> Result<(Settings, Detector, Weights, String)> {
-    let (settings, _) = Settings::read(run)?;
+pub fn read_detector(run: &RunFolder) -> Result<(DetectorSettings, Detector, Weights, String)> {
+    let (settings, _) = DetectorSettings::read(run)?;
     let detector = settings.detector()?;
     let (path, prefix) = match weights_file(run, WhichWeights::Last) {
         Ok(WeightsFile::Model(path)) => (path, ""),
         Ok(WeightsFile::Checkpoint(path)) => (path, CHECKPOINT_PREFIX),
-        Err(e) => return Err(Error { hint: "train it further: pcp detect train --resume".into(), ..e }),
+        Err(e) => return Err(Error { hint: "train it further: `detect_resume`".into(), ..e }),
     };
     let file = Tensors::<serde_json::Value>::read(&path)?;
     let weights = detector.from_named(&named_arrays(file.arrays, prefix)).map_err(|e| e.at(&path))?;
@@ -209,7 +209,12 @@ pub fn read_detector(run: &RunFolder) -> Result<(Settings, Detector, Weights, St
 }
 
 /// Writes the weights of a finished run.
-pub fn write_detector(run: &RunFolder, settings: &Settings, detector: &Detector, weights: &Weights) -> Result<()> {
+pub fn write_detector(
+    run: &RunFolder,
+    settings: &DetectorSettings,
+    detector: &Detector,
+    weights: &Weights,
+) -> Result<()> {
     let named = detector.named(weights).into_iter();
     let arrays = named.map(|n| (n.name, Array::F32(n.shape, n.values))).collect();
     Tensors { about: settings.clone(), arrays }.write(&run.last_weights())

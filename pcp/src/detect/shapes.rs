@@ -11,7 +11,7 @@ use std::path::Path;
 
 const NAMES: [&str; 3] = ["disc", "square", "triangle"];
 
-/// What is made.
+/// Size of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Images to learn from.
@@ -60,10 +60,10 @@ pub fn classes() -> Vec<String> {
 /// Writes the folder `root`, which is new or empty.
 pub fn write(root: &Path, request: &Request, stop: &Cancel) -> Result<()> {
     if !(48..=4096).contains(&request.side) {
-        return Err(Error::usage(format!("--side is {}", request.side), "give a number from 48 to 4096"));
+        return Err(Error::usage(format!("`side` is {}", request.side), "give a number from 48 to 4096"));
     }
     if ![request.train, request.test].iter().all(|n| (1..=1_000_000).contains(n)) {
-        let message = format!("--train is {}, --test is {}", request.train, request.test);
+        let message = format!("`train` is {}, `test` is {}", request.train, request.test);
         return Err(Error::usage(message, "give numbers from 1 to 1,000,000"));
     }
     require_empty(root)?;

@@ -4,7 +4,7 @@ use super::anchors::{PER_CELL, base, cells, grid};
 use super::boxes::Bounds;
 use super::frame::{Frame, stacked};
 use super::losses::{SIGMA_HEADS, SIGMA_PROPOSALS, cross_entropy, objectness, smooth_l1};
-use super::proposals::{Limits, propose};
+use super::proposals::{ProposalLimits, propose};
 use super::roi::{self, OUT, Roi};
 use super::targets::{ProposalSample, Truth, sample_anchors, sample_proposals};
 use crate::model::{Detector, Maps, PartialGradients, ProposalMaps, Weights};
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 const ANCHORS: u32 = 2;
 const PROPOSALS: u32 = 3;
 
-/// What a step's sampling goes by.
+/// How many anchors and boxes a step samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// The shorter side of images, which anchors are in proportion to.
@@ -25,13 +25,13 @@ pub struct Sampling {
     /// Boxes per image that the heads look at.
     pub rois: usize,
     /// How many proposals there are to draw from.
-    pub limits: Limits,
+    pub limits: ProposalLimits,
 }
 
 /// An image of the batch.
 #[derive(Clone, Debug)]
 pub struct Example {
-    /// Its lasting number.
+    /// Its id.
     pub id: u64,
     /// Its pixels.
     pub frame: Frame,
@@ -39,16 +39,16 @@ pub struct Example {
     pub truths: Vec<Truth>,
 }
 
-/// The four losses, each a mean over what was drawn.
+/// The four losses, each a mean over the sampled anchors or boxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Losses {
-    /// Which anchors are objects.
+    /// Classification of the anchors: object or background.
     pub objectness: f64,
-    /// Where their objects are.
+    /// Regression from anchors to their objects.
     pub proposals: f64,
-    /// What the boxes show.
+    /// Classification of the boxes.
     pub classes: f64,
-    /// Where their objects are.
+    /// Regression from boxes to their objects.
     pub boxes: f64,
 }
 
@@ -70,17 +70,17 @@ pub fn step(
     let frames: Vec<Frame> = examples.iter().map(|e| e.frame.clone()).collect();
     let look = detector.propose_in_training(weights, stacked(&frames));
     let base = base(sampling.short_side);
-    let plans: Vec<Plan> = examples
+    let targets: Vec<ImageTargets> = examples
         .par_iter()
         .enumerate()
-        .map(|(image, example)| Plan::new(&base, image, example, &look.seen, sampling, key))
+        .map(|(image, example)| ImageTargets::new(&base, image, example, &look.seen, sampling, key))
         .collect();
-    let first = proposal_losses(&plans, &look.seen);
+    let first = proposal_losses(&targets, &look.seen);
 
-    let rois: Vec<Roi> = (plans.iter().enumerate())
-        .flat_map(|(image, plan)| plan.sample.bounds.iter().map(move |bounds| Roi { image, bounds: *bounds }))
+    let rois: Vec<Roi> = (targets.iter().enumerate())
+        .flat_map(|(image, own)| own.sample.bounds.iter().map(move |bounds| Roi { image, bounds: *bounds }))
         .collect();
-    let shows: Vec<_> = plans.iter().flat_map(|plan| plan.sample.shows.iter().copied()).collect();
+    let shows: Vec<_> = targets.iter().flat_map(|image| image.sample.shows.iter().copied()).collect();
     let judgement = detector.classify_in_training(weights, roi::forward(&look.seen.maps, &rois), OUT);
     let second = head_losses(&shows, &judgement.scores.values, &judgement.boxes.values);
     let (heads, by_crops) = detector.classify_gradients(judgement, second.by_scores, second.by_boxes);
@@ -91,14 +91,14 @@ pub fn step(
     (losses, [trunk, heads])
 }
 
-/// What an image is to learn.
-struct Plan {
+/// Targets of one image.
+struct ImageTargets {
     /// Places of anchors in the batch's outputs, whether each is an object, and the step to it.
     anchors: Vec<(usize, Option<[f32; 4]>)>,
     sample: ProposalSample,
 }
 
-impl Plan {
+impl ImageTargets {
     fn new(
         base: &[Bounds; PER_CELL],
         image: usize,
@@ -106,8 +106,8 @@ impl Plan {
         seen: &ProposalMaps,
         sampling: &Sampling,
         key: Key,
-    ) -> Plan {
-        let view = View::new(base, image, &example.frame, &seen.maps);
+    ) -> ImageTargets {
+        let view = ImageCells::new(base, image, &example.frame, &seen.maps);
         let (scores, steps) = view.outputs(seen);
         let size = (example.frame.width as f32, example.frame.height as f32);
         let proposals = propose(&view.anchors, &scores, &steps, size, sampling.limits);
@@ -116,12 +116,12 @@ impl Plan {
         let objects = drawn.objects.into_iter().map(|(i, step)| (view.place(i), Some(step)));
         let nothing = drawn.nothing.into_iter().map(|i| (view.place(i), None));
         let sample = sample_proposals(&proposals, &example.truths, sampling.rois, &mut stream(PROPOSALS));
-        Plan { anchors: objects.chain(nothing).collect(), sample }
+        ImageTargets { anchors: objects.chain(nothing).collect(), sample }
     }
 }
 
 /// The cells of a batch's map that belong to one image: what lies below and to the right of it is padding.
-pub struct View {
+pub struct ImageCells {
     /// Its anchors.
     pub anchors: Vec<Bounds>,
     image: usize,
@@ -130,11 +130,11 @@ pub struct View {
     map: [usize; 2],
 }
 
-impl View {
-    /// The view of image `image`.
-    pub fn new(base: &[Bounds; PER_CELL], image: usize, frame: &Frame, maps: &Maps) -> View {
+impl ImageCells {
+    /// The cells of image `image` of the batch.
+    pub fn new(base: &[Bounds; PER_CELL], image: usize, frame: &Frame, maps: &Maps) -> ImageCells {
         let (height, width) = (cells(frame.height).min(maps.height), cells(frame.width).min(maps.width));
-        View { anchors: grid(base, height, width), image, own: width, map: [maps.height, maps.width] }
+        ImageCells { anchors: grid(base, height, width), image, own: width, map: [maps.height, maps.width] }
     }
 
     /// The place of an anchor in the outputs of the batch.
@@ -159,15 +159,15 @@ struct ProposalLosses {
     by_steps: Vec<f32>,
 }
 
-fn proposal_losses(plans: &[Plan], seen: &ProposalMaps) -> ProposalLosses {
-    let share = 1.0 / plans.iter().map(|plan| plan.anchors.len()).sum::<usize>().max(1) as f32;
+fn proposal_losses(targets: &[ImageTargets], seen: &ProposalMaps) -> ProposalLosses {
+    let share = 1.0 / targets.iter().map(|image| image.anchors.len()).sum::<usize>().max(1) as f32;
     let mut out = ProposalLosses {
         objectness: 0.0,
         steps: 0.0,
         by_objectness: vec![0.0; seen.objectness.len()],
         by_steps: vec![0.0; seen.steps.len()],
     };
-    for (place, step) in plans.iter().flat_map(|plan| &plan.anchors) {
+    for (place, step) in targets.iter().flat_map(|image| &image.anchors) {
         let (loss, gradient) = objectness(seen.objectness[*place], step.is_some());
         out.objectness += f64::from(loss * share);
         out.by_objectness[*place] = gradient * share;
@@ -187,7 +187,7 @@ struct HeadLosses {
     by_boxes: Vec<f32>,
 }
 
-/// `scores` are `[rois][1 + classes]`, `boxes` `[rois][classes][4]`; the first score is for nothing.
+/// `scores` are `[rois][1 + classes]`, `boxes` `[rois][classes][4]`; the first score is that of the background.
 fn head_losses(shows: &[Option<(usize, [f32; 4])>], scores: &[f32], boxes: &[f32]) -> HeadLosses {
     let share = 1.0 / shows.len().max(1) as f32;
     let (width, classes) = (scores.len() / shows.len().max(1), boxes.len() / shows.len().max(1) / 4);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn an_image_knows_its_own_cells_of_a_padded_batch() {
         let maps = Maps { rows: 2, height: 3, width: 4, channels: 1, values: vec![0.0; 24] };
-        let view = View::new(&base(60), 1, &frame(40, 20), &maps);
+        let view = ImageCells::new(&base(60), 1, &frame(40, 20), &maps);
         assert_eq!(view.anchors.len(), 2 * 3 * PER_CELL);
         assert_eq!(view.place(0), 12 * PER_CELL);
         assert_eq!(view.place(3 * PER_CELL + 5), (12 + 4) * PER_CELL + 5, "the second row begins after the padding");
@@ -279,7 +279,7 @@ mod tests {
         let truths = vec![Truth { class: 1, bounds: [4.0, 8.0, 40.0, 44.0] }];
         let examples =
             [Example { id: 0, frame: frame(64, 48), truths }, Example { id: 1, frame: frame(48, 48), truths: vec![] }];
-        let limits = Limits { before: 100, after: 30 };
+        let limits = ProposalLimits { before: 100, after: 30 };
         let sampling = Sampling { short_side: 48, anchors: 32, rois: 8, limits };
         let losses = |weights: &Weights| step(&detector, weights, &examples, &sampling, KEY).0;
         let first = losses(&weights);

@@ -1,21 +1,21 @@
-//! What the two stages are to learn: which anchors and proposals are objects, and by how much they miss them.
+//! Targets of the two stages: which anchors and proposals are objects, and the steps from them to the objects.
 
 use super::boxes::{Bounds, encode, iou_matrix};
 use pcp_core::rng::Stream;
 
-/// An object to be found.
+/// An object to learn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
     /// Its class, from 0.
     pub class: usize,
-    /// Where it is.
+    /// Its box.
     pub bounds: Bounds,
 }
 
 /// Units of the box head's targets.
 pub const UNIT: [f32; 4] = [0.1, 0.1, 0.2, 0.2];
 
-/// Anchors with at least this IoU with an object are one, those below the other with all objects are none.
+/// Anchors with at least this IoU with an object are positive, those below the second with all objects are negative.
 const ANCHOR_IS: f32 = 0.7;
 const ANCHOR_IS_NOT: f32 = 0.3;
 /// Proposals with at least this IoU show the object.
@@ -24,21 +24,21 @@ const PROPOSAL_IS: f32 = 0.5;
 const ANCHORS_SHARE: f64 = 0.5;
 const PROPOSALS_SHARE: f64 = 0.25;
 
-/// The anchors that one image's loss looks at.
+/// The anchors of one image that enter the loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AnchorSample {
-    /// Anchors that are objects, each with the step from it to its object.
+    /// Positive anchors, each with the step from it to its object.
     pub objects: Vec<(usize, [f32; 4])>,
-    /// Anchors that are none.
+    /// Negative anchors.
     pub nothing: Vec<usize>,
 }
 
-/// The proposals that one image's heads look at.
+/// The proposals of one image that enter the loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProposalSample {
-    /// Where they are.
+    /// Their boxes.
     pub bounds: Vec<Bounds>,
-    /// What they show: a class and the step to its object, or nothing.
+    /// The class and the step to its object of each; `None` for background.
     pub shows: Vec<Option<(usize, [f32; 4])>>,
 }
 
@@ -77,7 +77,7 @@ fn drawn(mut items: Vec<usize>, most: usize, stream: &mut Stream) -> Vec<usize> 
 }
 
 /// Draws `count` anchors, at most half of them objects: anchors with IoU of at least 0.7 with an object, or, of each object,
-/// the anchors that overlap it most. Nothing is shown by those below 0.3.
+/// the anchors that overlap it most. Those below 0.3 are negative.
 pub fn sample_anchors(anchors: &[Bounds], truths: &[Truth], count: usize, stream: &mut Stream) -> AnchorSample {
     let (of_box, best, overlap) = matched(anchors, truths);
     let mut objects = Vec::new();

@@ -1,7 +1,7 @@
 //! The training loop of a detector, with its checkpoints and records. A run that was stopped or killed goes on with the same bits.
 
 use super::frame::{batches, is_mirrored};
-use super::settings::{Settings, write_detector};
+use super::settings::{DetectorSettings, write_detector};
 use super::step::{Example, Losses, step};
 use super::voc::{Devkit, Item};
 use crate::model::{CHECKPOINT_PREFIX, Detector, Optimizer, Weights, named_arrays};
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 /// A detector's training, ready to begin.
 pub struct DetectorSetup {
     /// The settings.
-    pub settings: Settings,
+    pub settings: DetectorSettings,
     /// The network.
     pub detector: Arc<Detector>,
     /// The images.
     pub data: Arc<Devkit>,
     /// The folder.
     pub run: RunFolder,
-    /// What made it.
+    /// Program, machine, command and data.
     pub about: About,
     /// Is told what happens, and can cancel it.
     pub observer: Arc<dyn Observer>,
@@ -61,7 +61,7 @@ pub struct DetectorState {
 }
 
 impl DetectorState {
-    /// A beginning with these weights.
+    /// The state before the first step, with these weights.
     pub fn new(weights: Weights) -> DetectorState {
         DetectorState { optimizer: Optimizer::new(&weights), weights, progress: DetectorProgress::default() }
     }
@@ -112,10 +112,10 @@ impl DetectorSetup {
 }
 
 fn diverged(message: String) -> Error {
-    Error::training(message, "start anew with a lower lr (learning rate); checkpoints from before are kept")
+    Error::training(message, "start anew with a lower `lr` (learning rate); checkpoints from before are kept")
 }
 
-/// Trains from `state` to the end. A stop saves everything first.
+/// Trains from `state` to the end. When it is cancelled, everything is saved first.
 pub fn train(setup: &DetectorSetup, mut state: DetectorState) -> Result<(DetectorState, DetectorResult)> {
     match epochs(setup, &mut state) {
         Ok(outcome) => Ok((state, outcome)),
@@ -124,7 +124,7 @@ pub fn train(setup: &DetectorSetup, mut state: DetectorState) -> Result<(Detecto
             let DetectorProgress { epoch, batch, .. } = state.progress;
             Err(Error {
                 message: format!("stopped in epoch {} after {batch} steps; everything is saved", epoch + 1),
-                hint: format!("go on with: pcp detect train --resume {}", setup.run.path().display()),
+                hint: format!("go on with: `detect_resume` {}", setup.run.path().display()),
                 ..e
             })
         }
@@ -174,7 +174,7 @@ fn learn(setup: &DetectorSetup, state: &mut DetectorState, rows: Vec<usize>, key
     if !losses.total().is_finite() {
         return Err(diverged(format!("the loss is not finite in epoch {}, step {}", p.epoch + 1, p.batch + 1)));
     }
-    let Settings { momentum, weight_decay, .. } = setup.settings;
+    let DetectorSettings { momentum, weight_decay, .. } = setup.settings;
     let lr = setup.settings.lr(p.epoch) as f32;
     let sgd = kernels::Sgd { lr, momentum: momentum as f32, decay: weight_decay as f32, nesterov: false };
     state.optimizer.step_some(&mut state.weights, gradients, sgd);

@@ -6,7 +6,7 @@
 //! VOC2007/JPEGImages/000005.jpg         the images (.jpg, .jpeg or .png)
 //! ```
 
-use super::ap::Labelled;
+use super::ap::LabelledObject;
 use super::boxes::clip;
 use super::targets::Truth;
 use crate::data::Image;
@@ -61,7 +61,7 @@ pub struct Devkit {
     pub classes: Vec<String>,
     /// The images, in the order of the set.
     pub items: Vec<Item>,
-    /// Of names, annotations and images.
+    /// SHA-256 of names, annotations and images.
     pub fingerprint: String,
 }
 
@@ -79,11 +79,11 @@ pub struct Item {
     /// Rows.
     pub height: usize,
     /// Its objects.
-    pub objects: Vec<Labelled>,
+    pub objects: Vec<LabelledObject>,
 }
 
 impl Item {
-    /// The objects to learn from. Difficult ones are no part of it, as is usual.
+    /// The objects to learn from. Without the difficult ones, as is usual.
     pub fn truths(&self) -> Vec<Truth> {
         let easy = self.objects.iter().filter(|o| !o.difficult);
         easy.map(|o| Truth { class: o.class, bounds: o.bounds }).collect()
@@ -111,8 +111,8 @@ pub fn classes(named: &[String]) -> Result<Vec<String>> {
     for (i, name) in named.iter().enumerate() {
         if name.trim().is_empty() || named[..i].contains(name) {
             return Err(Error::usage(
-                format!("--classes has {} twice or empty", if name.trim().is_empty() { "a name" } else { name }),
-                "give every class once, as in --classes cat,dog",
+                format!("`classes` has {} twice or empty", if name.trim().is_empty() { "a name" } else { name }),
+                "give every class once, as in `classes` cat,dog",
             ));
         }
     }
@@ -134,7 +134,7 @@ impl Devkit {
             let (message, hint) = match root.join("ImageSets/Main").is_dir() {
                 true => (
                     format!("there is no image set {}", listing.display()),
-                    format!("give another --set: {}", sets(root)),
+                    format!("give another `set`: {}", sets(root)),
                 ),
                 false => (
                     format!("{} is not laid out like VOC: it has no ImageSets/Main", root.display()),
@@ -150,7 +150,7 @@ impl Devkit {
             .take(if limit == 0 { usize::MAX } else { limit })
             .collect();
         if names.is_empty() {
-            return Err(Error::data(format!("{} names no image", listing.display()), "give another --set"));
+            return Err(Error::data(format!("{} names no image", listing.display()), "give another `set`"));
         }
         let mut hash = Sha256::new();
         let mut items = Vec::new();
@@ -179,9 +179,9 @@ impl Devkit {
     }
 }
 
-/// What keeps an image from being read.
+/// Why an image cannot be read.
 enum Fault {
-    /// It has no such file.
+    /// There is no such file of it.
     Missing(&'static str),
     Other(Error),
 }
@@ -209,13 +209,18 @@ fn item(root: &Path, id: u64, name: &str, classes: &[String]) -> std::result::Re
 }
 
 /// An object with the number of its class, inside its image.
-fn labelled(object: &Object, classes: &[String], (width, height): (usize, usize), file: &Path) -> Result<Labelled> {
+fn labelled(
+    object: &Object,
+    classes: &[String],
+    (width, height): (usize, usize),
+    file: &Path,
+) -> Result<LabelledObject> {
     let Object { class, bounds, difficult, line } = object;
     let wrong = |what: String, hint: String| Error::data(format!("{}, line {line}: {what}", file.display()), hint);
     let place = classes.iter().position(|c| c == class).ok_or_else(|| {
         let guess = nearest(class, classes.iter().map(String::as_str));
         let guess = guess.map(|g| format!("did you mean {g}? ")).unwrap_or_default();
-        let hint = format!("{guess}the classes are {}; bring your own with --classes", listed(classes));
+        let hint = format!("{guess}the classes are {}; bring your own with `classes`", listed(classes));
         wrong(format!("there is no class {class}"), hint)
     })?;
     let inside = clip(*bounds, width as f32, height as f32);
@@ -227,10 +232,10 @@ fn labelled(object: &Object, classes: &[String], (width, height): (usize, usize)
             "mend the box; VOC counts pixels from 1 to the width and the height".into(),
         ));
     }
-    Ok(Labelled { class: place, bounds: inside, difficult: *difficult })
+    Ok(LabelledObject { class: place, bounds: inside, difficult: *difficult })
 }
 
-/// The image sets that there are, for people.
+/// The first names of image sets in `root`, for an error message.
 fn sets(root: &Path) -> String {
     let entries = std::fs::read_dir(root.join("ImageSets/Main")).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -295,7 +300,7 @@ mod tests {
         assert!(refused("<xmin>", "<xmin>9999").message.contains("empty"));
         assert!(refused("<xmax>", "<xmax>9").message.contains("leaves the image"));
         let e = refused("<name>", "<name>zebra-");
-        assert!(e.message.contains("there is no class zebra-") && e.hint.contains("--classes"), "{e:?}");
+        assert!(e.message.contains("there is no class zebra-") && e.hint.contains("`classes`"), "{e:?}");
     }
 
     #[test]

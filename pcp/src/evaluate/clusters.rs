@@ -1,4 +1,4 @@
-//! Clusters of a run's features, held against the classes; and what purification did to the clusters it learned from.
+//! Clusters of a run's features compared with the classes, and what purification did to the clusters it learned from.
 
 use crate::data::Labels;
 use crate::run::RunFolder;
@@ -43,7 +43,7 @@ pub struct Agreement {
     pub purity: f64,
     /// Classes that are no cluster's majority.
     pub missed: Vec<String>,
-    /// Share that is right when every cluster stands for a class of its own, at best.
+    /// Share that is right when every cluster stands for a class of its own, for the best such assignment.
     pub accuracy: f64,
     /// Normalised mutual information.
     pub nmi: f64,
@@ -64,14 +64,14 @@ pub struct ClusterRow {
     pub purity: Option<f64>,
 }
 
-/// The filter in one epoch.
+/// What purification did in one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochFilter {
     /// The round.
     pub round: u32,
     /// The epoch in it.
     pub epoch: u32,
-    /// What it did.
+    /// Its scores against the labels.
     #[serde(flatten)]
     pub score: FilterScore,
 }
@@ -128,13 +128,13 @@ pub fn score(
 
 /// All rows and their clusters, or, of very many, some that `seed` draws.
 fn sample(features: &Matrix, ids: &[u64], cluster_of: &[u32], seed: u64) -> (Matrix, Vec<u32>) {
-    let drawn = some(ids, PAIRED, seed);
+    let drawn = drawn_rows(ids, PAIRED, seed);
     let values = drawn.iter().flat_map(|&row| features.row(row)).copied().collect();
     (Matrix { rows: drawn.len(), dim: features.dim, values }, drawn.iter().map(|&row| cluster_of[row]).collect())
 }
 
 /// All rows, or, of more than `most`, that many, drawn by `seed`, in growing order.
-pub fn some(ids: &[u64], most: usize, seed: u64) -> Vec<usize> {
+pub fn drawn_rows(ids: &[u64], most: usize, seed: u64) -> Vec<usize> {
     if ids.len() <= most {
         return (0..ids.len()).collect();
     }
@@ -227,10 +227,10 @@ mod tests {
     #[test]
     fn of_too_many_some_are_drawn() {
         let ids: Vec<u64> = (0..100).collect();
-        let drawn = some(&ids, 10, 1);
+        let drawn = drawn_rows(&ids, 10, 1);
         assert_eq!(drawn.len(), 10);
         assert!(drawn.is_sorted());
-        assert_ne!(drawn, some(&ids, 10, 2));
-        assert_eq!(some(&ids, 100, 1), (0..100).collect::<Vec<_>>());
+        assert_ne!(drawn, drawn_rows(&ids, 10, 2));
+        assert_eq!(drawn_rows(&ids, 100, 1), (0..100).collect::<Vec<_>>());
     }
 }

@@ -1,4 +1,4 @@
-//! The linear probe: how far does one linear layer come on frozen features?
+//! The linear probe: accuracy of a linear classifier on frozen features.
 //!
 //! The network stays in eval mode. Maps are average-pooled to about 9,000 numbers, training views are random as in training,
 //! and a classifier learns for 90 epochs: SGD with momentum 0.9, weight decay 1e-4, batch 256,
@@ -13,7 +13,7 @@ use pcp_core::error::Result;
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
 use pcp_core::rng::{Key, Purpose};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::sync::Arc;
 
 /// How the classifier learns.
@@ -39,7 +39,7 @@ impl Default for LinearSettings {
     }
 }
 
-/// What a layer's classifier reached.
+/// Accuracy and loss of a layer's classifier.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinearResult {
     /// The layer.
@@ -48,45 +48,51 @@ pub struct LinearResult {
     pub features: usize,
     /// Accuracy on the test images after the last epoch, in percent.
     pub last: f64,
-    /// The best one.
+    /// The best accuracy.
     pub best: f64,
-    /// Its epoch, from 1.
+    /// The epoch of the best accuracy, from 1.
     pub best_epoch: usize,
-    /// After every epoch.
+    /// Accuracy after every epoch.
     pub accuracy: Vec<f64>,
-    /// Mean loss of every epoch.
+    /// Mean loss of every epoch; NaN, which JSON has as null, where it diverged.
+    #[serde(deserialize_with = "nan_for_null")]
     pub loss: Vec<f64>,
+}
+
+fn nan_for_null<'a, D: Deserializer<'a>>(from: D) -> std::result::Result<Vec<f64>, D::Error> {
+    let values = Vec::<Option<f64>>::deserialize(from)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
 }
 
 /// A network with the images to probe it on.
 pub struct LinearProbe<'a> {
     /// The network.
     pub network: &'a Arc<Network>,
-    /// Its numbers.
+    /// Its weights.
     pub weights: &'a Weights,
     /// Views of the images.
     pub loader: &'a Loader,
-    /// What is learned and tested.
-    pub exam: &'a ProbeSplit,
-    /// The user's stop.
-    pub stop: &'a Cancel,
+    /// The images to learn from and to test on.
+    pub split: &'a ProbeSplit,
+    /// The flag that cancels the work.
+    pub cancel: &'a Cancel,
 }
 
 impl LinearProbe<'_> {
-    /// Trains a classifier on every layer; `done(layer, epoch, accuracy)` is told of every epoch, `seen` of every image.
+    /// Trains a classifier on every layer; `on_images` is told how many images were looked at, `on_epoch(layer, epoch, accuracy)` of every epoch.
     pub fn run(
         &self,
         layers: &[(String, FeatureKind)],
         settings: &LinearSettings,
-        seen: &dyn Fn(usize),
-        done: &dyn Fn(&str, u32, f64),
+        on_images: &dyn Fn(usize),
+        on_epoch: &dyn Fn(&str, u32, f64),
     ) -> Result<Vec<LinearResult>> {
         // Cached features of one layer at a time, or random views for all layers at once.
         let groups: Vec<&[(String, FeatureKind)]> =
             if settings.fast { layers.chunks(1).collect() } else { vec![layers] };
         let mut curves = Vec::new();
         for group in groups {
-            curves.extend(self.run_group(group, settings, seen, done)?);
+            curves.extend(self.run_group(group, settings, on_images, on_epoch)?);
         }
         Ok(curves)
     }
@@ -95,18 +101,18 @@ impl LinearProbe<'_> {
         &self,
         group: &[(String, FeatureKind)],
         settings: &LinearSettings,
-        seen: &dyn Fn(usize),
-        done: &dyn Fn(&str, u32, f64),
+        on_images: &dyn Fn(usize),
+        on_epoch: &dyn Fn(&str, u32, f64),
     ) -> Result<Vec<LinearResult>> {
         let kinds: Vec<FeatureKind> = group.iter().map(|(_, kind)| *kind).collect();
-        let exam = self.exam;
-        let extractor = Extractor { network: self.network, weights: self.weights, cancel: self.stop, on_images: seen };
+        let split = self.split;
+        let extractor = Extractor { network: self.network, weights: self.weights, cancel: self.cancel, on_images };
         let clean = |part: Part, rows: &[usize]| {
             extractor.stream(self.loader.rows(part, rows, View::Clean), rows.len(), &kinds)
         };
-        let test = clean(exam.test.0, &exam.test.1)?;
-        let cached = settings.fast.then(|| clean(Part::Train, &exam.learn)).transpose()?;
-        let new = |test: &Matrix| Classifier::new(exam.classes, test.dim, settings.seed, (0, 0));
+        let test = clean(split.test.0, &split.test.1)?;
+        let cached = settings.fast.then(|| clean(Part::Train, &split.learn)).transpose()?;
+        let new = |test: &Matrix| Classifier::new(split.classes, test.dim, settings.seed, (0, 0));
         let mut students: Vec<Student> = test.iter().map(|test| Student::new(new(test))).collect();
         let mut curves: Vec<LinearResult> = (group.iter().zip(&test))
             .map(|((name, _), test)| LinearResult {
@@ -119,40 +125,40 @@ impl LinearProbe<'_> {
                 loss: Vec::new(),
             })
             .collect();
-        let ids: Vec<u64> = exam.learn.iter().map(|row| self.loader.images(Part::Train).ids()[*row]).collect();
+        let ids: Vec<u64> = split.learn.iter().map(|row| self.loader.images(Part::Train).ids()[*row]).collect();
         for epoch in 0..settings.epochs {
             let key = Key { purpose: Purpose::Probe, seed: settings.seed, round: 0, epoch };
             let order = key.shuffled(&ids);
             students.iter_mut().for_each(Student::begin_epoch);
             if let Some(cached) = &cached {
                 for places in order.chunks(settings.batch) {
-                    self.stop.check()?;
-                    let labels: Vec<u32> = places.iter().map(|place| exam.labels[exam.learn[*place]]).collect();
+                    self.cancel.check()?;
+                    let labels: Vec<u32> = places.iter().map(|place| split.labels[split.learn[*place]]).collect();
                     for (student, all) in students.iter_mut().zip(cached) {
                         student.learn(&gathered(all, places), &labels, settings);
                     }
                 }
             } else {
-                let rows: Vec<usize> = order.iter().map(|place| exam.learn[*place]).collect();
+                let rows: Vec<usize> = order.iter().map(|place| split.learn[*place]).collect();
                 let batches = Draw::first(&rows).chunks(settings.batch).map(<[Draw]>::to_vec).collect();
                 for made in self.loader.stream(Part::Train, batches, vec![View::Random(key, 0)]) {
                     let (draws, batch) = made?;
-                    let labels: Vec<u32> = draws.iter().map(|draw| exam.labels[draw.row]).collect();
+                    let labels: Vec<u32> = draws.iter().map(|draw| split.labels[draw.row]).collect();
                     for (student, x) in students.iter_mut().zip(extractor.batch(batch, &kinds)?) {
                         student.learn(&x, &labels, settings);
                     }
-                    seen(draws.len());
+                    on_images(draws.len());
                 }
             }
             for ((student, test), curve) in students.iter().zip(&test).zip(&mut curves) {
-                let now = accuracy(&student.classifier.predict(test), &exam.truth);
+                let now = accuracy(&student.classifier.predict(test), &split.truth);
                 curve.accuracy.push(now);
                 curve.loss.push(student.loss.0 / student.loss.1.max(1) as f64);
                 curve.last = now;
                 if now > curve.best {
                     (curve.best, curve.best_epoch) = (now, curve.accuracy.len());
                 }
-                done(&curve.layer, epoch, now);
+                on_epoch(&curve.layer, epoch, now);
             }
         }
         Ok(curves)

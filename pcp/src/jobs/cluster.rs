@@ -229,7 +229,7 @@ pub fn cluster(options: &ClusterOptions, observer: &Arc<dyn Observer>) -> Result
     if let Some(out) = &options.out {
         let page = gallery.filter(|_| !kmeans.no_sheet);
         make_folder_atomic(out, |out| {
-            let found = output::Found { embeddings: &embeddings, clusters: &found, tried: &tried };
+            let found = output::FoundClusters { embeddings: &embeddings, clusters: &found, tried: &tried };
             found.write(out, paths.as_ref(), page, &mut summary, observer)
         })?;
     }

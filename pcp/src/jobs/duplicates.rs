@@ -110,11 +110,11 @@ mod tests {
         let options = DuplicatesOptions::new(Matrix::new(2, values));
         assert!(duplicates(&options, &silent()).unwrap_err().message.contains("row 1"));
         let dir = tempfile::tempdir().unwrap();
-        let out = Some(dir.path().join("new/twins.csv"));
-        let options = DuplicatesOptions { skip_bad_rows: true, threshold: 1.0, out: out.clone(), ..options };
+        let out = dir.path().join("new/twins.csv");
+        let options = DuplicatesOptions { skip_bad_rows: true, threshold: 1.0, out: Some(out.clone()), ..options };
         let found = duplicates(&options, &silent()).unwrap();
         assert_eq!(found.rows.iter().map(|r| r.row).collect::<Vec<_>>(), [0, 3]);
-        let text = std::fs::read_to_string(out.unwrap()).unwrap();
+        let text = std::fs::read_to_string(out).unwrap();
         assert_eq!(text, "group,row,file,cosine\n0,0,,1.0000\n0,3,,1.0000\n");
         let json = serde_json::to_string(&found).unwrap();
         assert_eq!(serde_json::from_str::<DuplicatesResult>(&json).unwrap(), found);

@@ -222,7 +222,7 @@ pub struct PurifyResult {
 }
 
 /// Labels, and what their clusters say of them.
-struct Labelled {
+struct CheckedLabels {
     classes: Vec<String>,
     of: Vec<Option<u32>>,
     verdicts: Vec<Option<Verdict>>,
@@ -230,12 +230,12 @@ struct Labelled {
 }
 
 /// All that was found.
-struct Found {
+struct PurifiedRows {
     assignment: Vec<u32>,
     purified: Purified,
     doubts: Vec<f32>,
     suspicious: Vec<usize>,
-    labelled: Option<Labelled>,
+    labelled: Option<CheckedLabels>,
     tried: Choice,
 }
 
@@ -311,7 +311,7 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
     Ok(result(summary, &embeddings, &found))
 }
 
-fn result(summary: PurifySummary, embeddings: &Embeddings, found: &Found) -> PurifyResult {
+fn result(summary: PurifySummary, embeddings: &Embeddings, found: &PurifiedRows) -> PurifyResult {
     let p = &found.purified;
     let row = |i: usize| PurifiedRow {
         row: embeddings.rows[i],
@@ -325,7 +325,7 @@ fn result(summary: PurifySummary, embeddings: &Embeddings, found: &Found) -> Pur
         summary,
         rows: (0..found.assignment.len()).map(row).collect(),
         suspicious: found.suspicious.iter().map(|i| embeddings.rows[*i]).collect(),
-        label_errors: (found.labelled.iter().flat_map(Labelled::errors))
+        label_errors: (found.labelled.iter().flat_map(CheckedLabels::errors))
             .map(|suspect| output::in_source(suspect, embeddings))
             .collect(),
     }
@@ -456,7 +456,7 @@ fn judge(
     labels: Option<(Vec<String>, Vec<Option<u32>>)>,
     rules: &Rules,
     greatest: f64,
-) -> Found {
+) -> PurifiedRows {
     let Clustered { assignment, clusters, past, tried, .. } = clustered;
     let history = History::from_newest(past);
     let purified = purified_by(features, &assignment, clusters, rules, &history);
@@ -468,7 +468,7 @@ fn judge(
         let vote = ClusterVote::new(features, &assignment, &purified, &past, rules);
         let verdicts = vote.verdicts(&of, classes.len(), probe.as_ref());
         let ranked = label_errors::ranked(&of, &verdicts);
-        Labelled { classes, of, verdicts, ranked }
+        CheckedLabels { classes, of, verdicts, ranked }
     });
-    Found { assignment, purified, doubts, suspicious, labelled, tried }
+    PurifiedRows { assignment, purified, doubts, suspicious, labelled, tried }
 }

@@ -66,7 +66,11 @@ pub fn report(options: &ReportOptions, observer: &Arc<dyn Observer>) -> Result<R
 }
 
 /// Writes the page of a run that has just ended into its folder; `images` are those it learned from.
-pub fn report_at_end(run: &RunFolder, images: Arc<Dataset>, observer: &Arc<dyn Observer>) -> Result<ReportResult> {
+pub(crate) fn report_at_end(
+    run: &RunFolder,
+    images: Arc<Dataset>,
+    observer: &Arc<dyn Observer>,
+) -> Result<ReportResult> {
     let view = view(run, Ok(images), PageLimits::shared(PageLimits::IMAGES, 1), observer)?;
     write(&run.file("report.html"), &[view])
 }

@@ -1,5 +1,6 @@
 //! The records of a run: one per epoch and one result at the end, for networks and for detectors.
 
+use pcp_core::text::{columns, duration};
 use serde::{Deserialize, Serialize};
 
 /// A line of `metrics.jsonl`.
@@ -93,6 +94,32 @@ pub struct RunResult {
     pub version: String,
     /// Its revision, if known.
     pub revision: String,
+}
+
+impl RunResult {
+    /// The result as a table for people.
+    pub fn table(&self) -> String {
+        let mut rows: Vec<(String, String)> = Vec::new();
+        let mut percent = |name: &str, value: Option<f64>, note: String| {
+            if let Some(value) = value {
+                rows.push((name.to_string(), format!("{value:5.1} %{note}")));
+            }
+        };
+        percent("kNN of raw pixels", self.knn_raw, String::new());
+        percent("kNN of the untrained network", self.knn_untrained, String::new());
+        let (best, last) = if self.epochs > 0 { (self.knn_best, self.knn_last) } else { (None, None) };
+        let best_at = self.best_epoch.map(|e| format!("  (epoch {e})")).unwrap_or_default();
+        percent("kNN of the trained network, best", best, best_at);
+        percent("kNN of the trained network, last", last, String::new());
+        percent("the same on pooled features", self.knn_pooled, String::new());
+        percent("classifier on the test images", self.classifier, String::new());
+        rows.push(("clusters".into(), self.clusters.to_string()));
+        rows.push(("share of images kept in them".into(), format!("{:.0} %", self.kept * 100.0)));
+        rows.push(("images, epochs".into(), format!("{}, {}", self.images, self.epochs)));
+        rows.push(("time".into(), duration(self.seconds)));
+        let protocol = self.protocol.as_ref().map(|p| format!("  ({p})\n")).unwrap_or_default();
+        format!("{}{protocol}", columns(&rows))
+    }
 }
 
 /// A line of `metrics.jsonl` of a detector's training.

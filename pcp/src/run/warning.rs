@@ -93,6 +93,13 @@ pub enum Warning {
         /// Why it cannot be read.
         reason: String,
     },
+    /// A run ended without its page.
+    NoReport {
+        /// Why.
+        reason: String,
+        /// The run folder.
+        run: String,
+    },
 }
 
 impl Warning {
@@ -111,6 +118,7 @@ impl Warning {
             Warning::UnseenClasses { .. } => "unseen classes",
             Warning::NamesDoNotFit { .. } => "names",
             Warning::LeftOut { .. } => "left out",
+            Warning::NoReport { .. } => "report",
         }
     }
 }
@@ -160,6 +168,7 @@ impl fmt::Display for Warning {
                 write!(f, "{file} names {names} rows, {matrix} has {rows}; rows stay without names")
             }
             Warning::LeftOut { file, reason } => write!(f, "{file} is left out: {reason}"),
+            Warning::NoReport { reason, run } => write!(f, "there is no report: {reason}; try: pcp report {run}"),
         }
     }
 }

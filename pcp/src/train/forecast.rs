@@ -8,7 +8,7 @@ use pcp_core::error::Result;
 use pcp_core::kmeans::assign;
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::{Key, Purpose};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ const CLUSTERED: f64 = 9.0;
 const REST: f64 = 20e6;
 
 /// What a run will take.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// Bytes of memory: images, bank and features, network and a step.
     pub memory: [f64; 3],
@@ -41,7 +41,7 @@ pub struct Forecast {
 }
 
 /// An epoch to come.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ahead {
     /// Which, from 1 over all rounds.
     pub epoch: u32,
@@ -98,7 +98,7 @@ fn step_seconds(setup: &Setup, at: At) -> Result<f64> {
     let warms_up = batches.len() > 1;
     let timed = batches.len() - usize::from(warms_up);
     let mut began = Instant::now();
-    for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).into_iter().enumerate() {
+    for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).enumerate() {
         let (draws, batch) = made?;
         step(setup, &state, &targets, &draws, batch)?;
         if i == 0 && warms_up {

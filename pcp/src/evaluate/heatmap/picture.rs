@@ -68,7 +68,7 @@ impl Picture {
             Some(xml) if xml.exists() => Some(Annotation::read(&xml)?),
             Some(xml) if voc.is_some_and(|voc| !voc.join("Annotations").is_dir()) => {
                 let message = format!("there is no folder {}", xml.parent().unwrap_or(&xml).display());
-                return Err(Error::data(message, "give --boxes the VOC folder that holds Annotations"));
+                return Err(Error::data(message, "give `boxes` the VOC folder that holds Annotations"));
             }
             _ => None,
         };

@@ -23,13 +23,13 @@ use std::sync::Arc;
 const REPRESENTATIVES: usize = 5;
 
 /// What was found, and in what.
-pub(super) struct Found<'a> {
+pub(super) struct FoundClusters<'a> {
     pub embeddings: &'a Embeddings,
     pub clusters: &'a Clusters,
     pub tried: &'a Choice,
 }
 
-impl Found<'_> {
+impl FoundClusters<'_> {
     /// Writes everything into the new folder `out`.
     pub(super) fn write(
         &self,

@@ -13,7 +13,7 @@ fn silent() -> Arc<dyn Observer> {
 pub(crate) fn two_groups(each: usize) -> Matrix {
     let row = |i: usize| {
         let near = 1.0 + 0.01 * i as f32;
-        if i % 2 == 0 { [near, 0.05] } else { [0.05, near] }
+        if i.is_multiple_of(2) { [near, 0.05] } else { [0.05, near] }
     };
     Matrix::new(2, (0..2 * each).flat_map(row).collect())
 }

@@ -37,12 +37,12 @@ fn run(folder: &Path, kept: bool) -> PathBuf {
 fn an_image_of_the_run_finds_the_others_and_not_itself() {
     let dir = tempfile::tempdir().unwrap();
     let path = run(dir.path(), true);
-    let out = Some(dir.path().join("near.csv"));
-    let options = NeighboursOptions { count: 2, out: out.clone(), ..NeighboursOptions::new(&path, "0.png") };
+    let out = dir.path().join("near.csv");
+    let options = NeighboursOptions { count: 2, out: Some(out.clone()), ..NeighboursOptions::new(&path, "0.png") };
     let found = neighbours(&options, &silent()).unwrap();
     assert_eq!(found.images.iter().map(|n| n.file.as_str()).collect::<Vec<_>>(), ["1.png", "2.png"]);
     assert_eq!((found.images[0].cluster, found.images[0].status), (0, Status::Kept));
-    let text = std::fs::read_to_string(out.unwrap()).unwrap();
+    let text = std::fs::read_to_string(out).unwrap();
     assert!(text.starts_with("file,cosine,cluster,status,label\n1.png,0.9939,0,kept,"), "{text}");
     let json = serde_json::to_string(&found).unwrap();
     assert_eq!(serde_json::from_str::<NeighboursResult>(&json).unwrap(), found);

@@ -1,6 +1,6 @@
 //! Files of a purification.
 
-use super::{Found, LabelError, Labelled, PurifySummary};
+use super::{CheckedLabels, LabelError, PurifiedRows, PurifySummary};
 use crate::jobs::cluster::{write_curve, write_summary};
 use crate::jobs::pictures::Gallery;
 use crate::jobs::sheet::{missing, tile, write_sheet};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Counts what became of the rows.
-pub(super) fn count(summary: &mut PurifySummary, found: &Found) {
+pub(super) fn count(summary: &mut PurifySummary, found: &PurifiedRows) {
     let of = |status: Status| found.purified.status.iter().filter(|s| **s == status).count();
     summary.kept = of(Status::Kept);
     summary.filtered = of(Status::Filtered);
@@ -31,7 +31,7 @@ pub(super) fn count(summary: &mut PurifySummary, found: &Found) {
 pub(super) fn write(
     out: &Path,
     input: &Embeddings,
-    found: &Found,
+    found: &PurifiedRows,
     gallery: Option<Gallery>,
     summary: &mut PurifySummary,
     observer: &Arc<dyn Observer>,
@@ -56,7 +56,7 @@ fn shown(vote: f32) -> String {
     if vote.is_nan() { String::new() } else { vote.to_string() }
 }
 
-fn write_tables(out: &Path, input: &Embeddings, found: &Found) -> Result<()> {
+fn write_tables(out: &Path, input: &Embeddings, found: &PurifiedRows) -> Result<()> {
     let p = &found.purified;
     let rows = 0..found.assignment.len();
     write_atomic(&out.join("clusters.csv"), |w| {
@@ -94,7 +94,7 @@ fn write_tables(out: &Path, input: &Embeddings, found: &Found) -> Result<()> {
     })
 }
 
-fn write_labels(out: &Path, input: &Embeddings, found: &Found, labelled: &Labelled) -> Result<()> {
+fn write_labels(out: &Path, input: &Embeddings, found: &PurifiedRows, labelled: &CheckedLabels) -> Result<()> {
     write_atomic(&out.join("label_errors.csv"), |w| {
         writeln!(w, "rank,row,file,label,suggested,label_doubt,cluster,status")?;
         for (rank, suspect) in labelled.errors().enumerate() {
@@ -108,7 +108,7 @@ fn write_labels(out: &Path, input: &Embeddings, found: &Found, labelled: &Labell
     })
 }
 
-impl Labelled {
+impl CheckedLabels {
     /// Labels that are probably wrong, the most doubtful first; rows as they are counted here.
     pub(super) fn errors(&self) -> impl Iterator<Item = Suspect> + '_ {
         let name = |class: u32| self.classes[class as usize].clone();
@@ -126,7 +126,13 @@ pub(super) fn in_source(suspect: Suspect, input: &Embeddings) -> LabelError {
     LabelError { row: input.rows[row as usize], label, suggested, doubt }
 }
 
-fn page(input: &Embeddings, names: &[String], found: &Found, gallery: &Gallery, s: &PurifySummary) -> Collection {
+fn page(
+    input: &Embeddings,
+    names: &[String],
+    found: &PurifiedRows,
+    gallery: &Gallery,
+    s: &PurifySummary,
+) -> Collection {
     let p = &found.purified;
     let grouping = Grouping {
         cluster: found.assignment.clone(),

@@ -54,7 +54,7 @@ fn labels_are_checked_and_bad_rows_counted() {
     let dir = tempfile::tempdir().unwrap();
     let (labels, out) = (dir.path().join("labels.csv"), dir.path().join("out"));
     // Row 4 has the other group's label, and row 2 cannot be used.
-    let label = |i: usize| if (i % 2 == 0) == (i != 4) { "even\n" } else { "odd\n" };
+    let label = |i: usize| if i.is_multiple_of(2) == (i != 4) { "even\n" } else { "odd\n" };
     fs::write(&labels, format!("label\n{}", (0..20).map(label).collect::<String>())).unwrap();
     let mut matrix = rows();
     matrix.values[4] = f32::INFINITY;

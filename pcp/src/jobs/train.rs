@@ -1,0 +1,264 @@
+//! Training: a new run, a run that goes on, and what a run would take.
+
+mod log;
+mod notes;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use request::RunRequest;
+
+use super::images::{read, read_again};
+use super::report::report_at_end;
+use crate::config::Resolved;
+use crate::data::{Dataset, free_memory};
+use crate::method::Method;
+use crate::model::Network;
+use crate::observe::{Observer, Silent, TrainingStart};
+use crate::run::{About, RunFolder, RunResult, VERSION, Warning, cpu, resumed_settings};
+use crate::train::setup::check_room;
+use crate::train::{self, Forecast, Setup, State};
+use log::LogWriter;
+use notes::describe;
+use pcp_core::error::{Error, Result, listed};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The program that calls a job; the run folder remembers it. A library's user may leave it empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The command that the user gave.
+    pub command: String,
+    /// Revision of the program.
+    pub revision: String,
+}
+
+/// A new run.
+#[derive(Clone, Debug, Default)]
+pub struct TrainOptions {
+    /// Images and settings.
+    pub request: RunRequest,
+    /// The run folder; otherwise `runs/<data>-<system>-<n>` with the first free n.
+    pub out: Option<PathBuf>,
+    /// Begin anew in a run folder that exists, removing the old run's files.
+    pub overwrite: bool,
+    /// Write no report.html at the end.
+    pub no_report: bool,
+    /// The calling program.
+    pub caller: Caller,
+}
+
+impl TrainOptions {
+    /// The usual: every setting as the presets have it, in a new folder, with a page at the end.
+    pub fn new(data: impl Into<String>) -> Self {
+        TrainOptions { request: RunRequest::new(data), ..TrainOptions::default() }
+    }
+
+    /// With one setting, `section.key=value`.
+    pub fn set(mut self, assignment: &str) -> Result<Self> {
+        self.request = self.request.set(assignment)?;
+        Ok(self)
+    }
+}
+
+/// A run that goes on.
+#[derive(Clone, Debug)]
+pub struct ResumeOptions {
+    /// The run folder.
+    pub run: PathBuf,
+    /// Images and settings that were given again: they must be those that the run began with, but for how often it saves, where images are
+    /// held, and whether unreadable files are refused.
+    pub request: RunRequest,
+    /// Write no report.html at the end.
+    pub no_report: bool,
+    /// The calling program; a warning tells where its revision is another than the one that began the run.
+    pub caller: Caller,
+}
+
+impl ResumeOptions {
+    /// Goes on with the run in `run`.
+    pub fn new(run: impl Into<PathBuf>) -> Self {
+        let (request, caller) = (RunRequest::default(), Caller::default());
+        ResumeOptions { run: run.into(), request, no_report: false, caller }
+    }
+}
+
+/// A finished run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainResult {
+    /// The run folder.
+    pub run: PathBuf,
+    /// Its page, where it has one.
+    pub report: Option<PathBuf>,
+    /// What was reached; `result.json` has it.
+    pub result: RunResult,
+}
+
+impl TrainResult {
+    fn new(run: &RunFolder, result: RunResult) -> Self {
+        let page = run.file("report.html");
+        TrainResult { run: run.path().to_path_buf(), report: page.exists().then_some(page), result }
+    }
+}
+
+/// Trains a network, and leaves embeddings, purified clusters and a result in a run folder. When it is cancelled, everything is saved
+/// first, and [`resume`] goes on.
+pub fn train(options: &TrainOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
+    begin(options, None, observer)
+}
+
+/// Trains by a method of the caller's own; `resume` does not know it.
+pub fn train_with(
+    options: &TrainOptions,
+    method: &'static dyn Method,
+    observer: &Arc<dyn Observer>,
+) -> Result<TrainResult> {
+    begin(options, Some(method), observer)
+}
+
+fn begin(
+    options: &TrainOptions,
+    method: Option<&'static dyn Method>,
+    observer: &Arc<dyn Observer>,
+) -> Result<TrainResult> {
+    if let Some(out) = &options.out {
+        // Refuse before the images are read.
+        if !options.overwrite && RunFolder::open(out).is_ok() {
+            RunFolder::create(out, false)?;
+        }
+    }
+    let Prepared { presets, config, dataset } = prepare(&options.request, observer)?;
+    let about = About {
+        version: VERSION.into(),
+        revision: options.caller.revision.clone(),
+        cpu: cpu(),
+        command: options.caller.command.clone(),
+        data: dataset.name.clone(),
+        fingerprint: dataset.fingerprint(),
+        presets,
+    };
+    let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
+    let out = options.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
+    let run = RunFolder::begin(&out, options.overwrite, &config, &about, &dataset)?;
+    let mut setup = Setup::new(config, dataset, run.clone(), about, LogWriter::beside(&run, observer))?;
+    setup.method = method.unwrap_or(setup.method);
+    tell(&setup);
+    let state = setup.begin()?;
+    finish(&setup, state, options.no_report)
+}
+
+/// Goes on with a run that was cancelled or killed; the result is bit for bit that of a run that was not. Of a finished run it returns the
+/// result.
+pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
+    let path = &options.run;
+    let run = RunFolder::open(path)?;
+    let (config, about) = run.read_config()?;
+    let changed = options.request.config_over(&config)?;
+    let config = resumed_settings(config, &changed)?;
+    if let Some(result) = run.read_result()? {
+        observer.note(&format!("{} is finished; this is its result", path.display()));
+        return Ok(TrainResult::new(&run, result));
+    }
+    let run = run.locked()?;
+    let dataset = read_again(&config, observer)?;
+    let replaced = run.changed_files(&dataset);
+    if dataset.fingerprint() != about.fingerprint {
+        let named = match replaced.as_slice() {
+            [] => String::new(),
+            few @ [_, ..] if few.len() <= 3 => format!(": {}", listed(few)),
+            many => format!(": {} and {} more", listed(&many[..3]), many.len() - 3),
+        };
+        return Err(Error::data(
+            format!("the images of {} are not those that {} began with{named}", config.data.source, path.display()),
+            "bring the images back as they were, or start another run",
+        ));
+    }
+    // A kill may have come between the settings and the list of files.
+    run.write_files(&dataset)?;
+    let setup = Setup::new(config, dataset, run.clone(), about, LogWriter::beside(&run, observer))?;
+    tell(&setup);
+    setup.warn_of_origin(VERSION, &options.caller.revision, &cpu());
+    let state = setup.restore()?;
+    if !replaced.is_empty() {
+        let n = replaced.len();
+        setup
+            .observer
+            .note(&format!("{n} files have another size or time than when the run began, but the same pixels"));
+    }
+    setup.observer.note(&format!("going on {}", state.progress.place(setup.plan.config.train.rounds)));
+    finish(&setup, state, options.no_report)
+}
+
+/// Says what a run would take (memory, disk, time, clusters over the epochs), from a trial of a few steps. Nothing is left behind.
+pub fn forecast(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Forecast> {
+    let Prepared { presets, config, dataset } = prepare(request, observer)?;
+    // A folder for what the trial writes, which is removed with it.
+    let place = std::env::temp_dir().join(format!("pcp-dry-run-{}", std::process::id()));
+    let run = RunFolder::create(&place, false)?;
+    let outcome = (|| {
+        let about = About { presets, ..About::default() };
+        let cancel = observer.cancel().clone();
+        let setup = Setup::new(config, dataset, run, about, Arc::new(Silent(cancel.clone())))?;
+        describe(&setup, observer.as_ref());
+        // What is written is written before there are two threads.
+        setup.initial()?;
+        cancel.run_beside(move || train::forecast(&setup))?
+    })();
+    let _ = std::fs::remove_dir_all(&place);
+    outcome
+}
+
+/// Presets, resolved settings and images of a new run.
+struct Prepared {
+    presets: Vec<String>,
+    config: Resolved,
+    dataset: Dataset,
+}
+
+/// Reads the images and checks, before anything is written, that the network can be trained on them.
+fn prepare(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Prepared> {
+    let source = request.source()?;
+    let (presets, config) = request.config_for(&source)?;
+    source.check_dir(!config.data.dir.is_empty())?;
+    let dataset = read(config.load_request()?, observer)?;
+    let config = config.resolve(&dataset)?;
+    let network = Network::new(&config.network, config.data.size)?;
+    check_room(&network, &config.train, dataset.train.images.len(), free_memory())?;
+    if !config.train.init_from.is_empty() {
+        let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;
+        observer.note(&format!("begins with {}: {}", config.train.init_from, adopted.summary()));
+    }
+    Ok(Prepared { presets, config, dataset })
+}
+
+/// Tells what the run will do, and what is unusual about it.
+fn tell(setup: &Setup) {
+    describe(setup, setup.observer.as_ref());
+    setup.observer.note(&format!("folder    {}", setup.run.path().display()));
+    setup.warn_beforehand();
+}
+
+/// Trains to the end, and writes the page.
+fn finish(setup: &Setup, state: State, no_report: bool) -> Result<TrainResult> {
+    let schedule = &setup.plan.schedule;
+    let start = TrainingStart {
+        epochs_per_round: schedule.epochs(),
+        total_epochs: schedule.total_epochs(),
+        done: state.progress.metrics_lines as u32,
+        images: setup.plan.samples(),
+    };
+    setup.observer.training_began(&start);
+    let result = train::train(setup, state);
+    setup.observer.training_ended();
+    let result = result?;
+    let run = &setup.run;
+    run.log(&result.table());
+    // The run is done and saved: a page that cannot be written, or that is not waited for, takes nothing from it.
+    if !no_report && let Err(e) = report_at_end(run, setup.plan.dataset.clone(), &setup.observer) {
+        let warning = Warning::NoReport { reason: e.message, run: run.path().display().to_string() };
+        run.log(&format!("warning: {warning}"));
+        setup.observer.warn(&warning);
+    }
+    Ok(TrainResult::new(run, result))
+}

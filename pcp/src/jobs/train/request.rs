@@ -1,0 +1,151 @@
+//! What a caller asks of a run, and the settings that come of it.
+
+use crate::config::{Config, DATA_PRESETS, Resolved, SettingsLayer, System, is_system, preset};
+use crate::data::Source;
+use crate::jobs::absolute;
+use pcp_core::error::{Error, Result};
+use std::path::PathBuf;
+
+/// Images and settings of a run, as a caller gives them.
+#[derive(Clone, Debug, Default)]
+pub struct RunRequest {
+    /// What to train on: a folder of images or of idx files, `cifar10`, `cifar100` or `bundled`. `None` is `bundled`, or, where a run is
+    /// resumed, what it began with.
+    pub data: Option<String>,
+    /// Where the CIFAR files are.
+    pub data_dir: Option<PathBuf>,
+    /// Systems or data sets by name, or TOML files of settings; later ones win. A data set's preset is implied by the data.
+    pub presets: Vec<String>,
+    /// Weights to begin with instead of random ones: a safetensors file in torchvision's names, or a run folder.
+    pub init_from: Option<PathBuf>,
+    /// Single settings, laid over the presets in this order.
+    pub settings: Vec<SettingsLayer>,
+}
+
+impl RunRequest {
+    /// Training on `data` with every setting as the presets have it.
+    pub fn new(data: impl Into<String>) -> Self {
+        RunRequest { data: Some(data.into()), ..RunRequest::default() }
+    }
+
+    /// With one setting, `section.key=value`.
+    pub fn set(mut self, assignment: &str) -> Result<Self> {
+        self.settings.push(SettingsLayer::assignment(assignment)?);
+        Ok(self)
+    }
+
+    /// The settings that come of it, as far as they are known before the images are read. The images need not be there.
+    pub fn config(&self) -> Result<Config> {
+        let source = self.source().unwrap_or_else(|_| Source::Folder(self.data_word().into()));
+        self.config_for(&source).map(|(_, config)| config)
+    }
+
+    /// Where the images come from; folders as paths that hold from anywhere, so that the run can be resumed from anywhere.
+    pub fn source(&self) -> Result<Source> {
+        Ok(match Source::parse(self.data_word())? {
+            Source::Folder(path) => Source::Folder(absolute(&path)),
+            Source::Idx(path) => Source::Idx(absolute(&path)),
+            other => other,
+        })
+    }
+
+    fn data_word(&self) -> &str {
+        self.data.as_deref().unwrap_or("bundled")
+    }
+
+    /// The presets that are named or implied for images from `source`, and the settings of a new run.
+    pub(super) fn config_for(&self, source: &Source) -> Result<(Vec<String>, Config)> {
+        let names = self.presets_for(source)?;
+        let mut layers = names.iter().map(|n| preset(n)).collect::<Result<Vec<_>>>()?;
+        layers.push(SettingsLayer::flag("DATA", "data.source", source.to_string()));
+        layers.extend(self.overrides());
+        let config = Config::from_layers(&layers)?;
+        for path in self.settings.iter().flat_map(SettingsLayer::paths) {
+            if let Some((name, owner)) = System::owner_of(path.split('.').next().unwrap_or_default())
+                && owner != config.method.system
+            {
+                let message = format!("`{path}` is a setting of {name}, and this is another system");
+                return Err(Error::usage(message, format!("leave it out, or give `presets` {name}")));
+            }
+        }
+        Ok((names, config))
+    }
+
+    /// The settings of a run that began with `began`, and with what is given here laid over them.
+    pub(super) fn config_over(&self, began: &Resolved) -> Result<Config> {
+        let mut layers = vec![SettingsLayer::new("config.toml".into(), began.to_table())];
+        for name in &self.presets {
+            layers.push(preset(name)?);
+        }
+        if self.data.is_some() {
+            layers.push(SettingsLayer::flag("DATA", "data.source", self.source()?.to_string()));
+        }
+        layers.extend(self.overrides());
+        Config::from_layers(&layers)
+    }
+
+    fn presets_for(&self, source: &Source) -> Result<Vec<String>> {
+        let implied = match source {
+            Source::Bundled => "bundled",
+            Source::Cifar10 => "cifar10",
+            Source::Cifar100 => "cifar100",
+            Source::Folder(_) => "folder",
+            Source::Idx(_) => "idx",
+        };
+        // A named data preset takes the place of the one that the data implies.
+        let named = self.presets.iter().any(|p| DATA_PRESETS.contains(&p.as_str()));
+        let mut names: Vec<String> = (!named).then(|| implied.to_string()).into_iter().collect();
+        names.extend(self.presets.iter().cloned());
+        // Settings of one would stay under the name of the other.
+        let mut systems = names.iter().filter(|name| is_system(name));
+        if let Some(first) = systems.next()
+            && let Some(second) = systems.find(|name| *name != first)
+        {
+            let message = format!("`presets` {first} and {second} are two systems");
+            return Err(Error::usage(message, "give one of them; single settings are changed with `set` KEY=VALUE"));
+        }
+        // A system's own settings win over those of its data, in whatever order they are named.
+        names.sort_by_key(|name| !DATA_PRESETS.contains(&name.as_str()));
+        Ok(names)
+    }
+
+    fn overrides(&self) -> Vec<SettingsLayer> {
+        let path = |option: &str, key: &str, path: &Option<PathBuf>| {
+            path.as_deref().map(|path| SettingsLayer::flag(option, key, absolute(path).display().to_string()))
+        };
+        let mut layers = self.settings.clone();
+        layers.extend(path("`data_dir`", "data.dir", &self.data_dir));
+        layers.extend(path("`init_from`", "train.init_from", &self.init_from));
+        layers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_follow_from_the_data_and_only_one_system_is_taken() {
+        let asked = |presets: &[&str]| {
+            let presets = presets.iter().map(|p| p.to_string()).collect();
+            RunRequest { presets, ..RunRequest::default() }.presets_for(&Source::Cifar10)
+        };
+        assert_eq!(asked(&[]).unwrap(), ["cifar10"]);
+        assert_eq!(asked(&["dc", "in100"]).unwrap(), ["in100", "dc"], "the system comes last");
+        assert_eq!(asked(&["dc", "dc"]).unwrap(), ["cifar10", "dc", "dc"]);
+        let e = asked(&["moco", "dc"]).unwrap_err();
+        assert!(e.message.contains("`presets` moco and dc"), "{e:?}");
+    }
+
+    #[test]
+    fn settings_win_over_presets_and_another_systems_are_refused() {
+        let request = RunRequest::new("bundled").set("train.epochs=3").unwrap().set("train.epochs = 4").unwrap();
+        assert_eq!(request.config().unwrap().train.epochs, 4);
+        let e = request.set("moco.queue=9").unwrap().config().unwrap_err();
+        assert!(e.message.contains("`moco.queue` is a setting of moco"), "{e:?}");
+        assert!(RunRequest::default().set("train.epochs").is_err());
+        let gone = RunRequest::new("no/such/folder");
+        assert_eq!(gone.config().unwrap().data.source, "no/such/folder");
+        assert!(gone.source().is_err());
+    }
+}

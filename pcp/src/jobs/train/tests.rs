@@ -1,0 +1,102 @@
+//! Training, resuming and forecasting as jobs, on a few bundled images.
+
+use super::*;
+use pcp_core::cancel::Cancel;
+use std::sync::Mutex;
+
+/// Keeps what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>, Cancel);
+
+impl Told {
+    fn lines(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Told {
+    fn training_began(&self, start: &TrainingStart) {
+        self.0.lock().unwrap().push(format!("began {} of {}", start.done, start.total_epochs));
+    }
+    fn training_ended(&self) {
+        self.0.lock().unwrap().push("ended".into());
+    }
+    fn note(&self, line: &str) {
+        self.0.lock().unwrap().push(line.into());
+    }
+    fn cancel(&self) -> &Cancel {
+        &self.1
+    }
+}
+
+fn tiny(out: &Path) -> TrainOptions {
+    let settings = ["data.limit=16", "data.size=16", "network.width=4", "train.epochs=2", "train.batch=8"];
+    let options = settings.iter().fold(TrainOptions::new("bundled"), |options, s| options.set(s).unwrap());
+    let caller = Caller { command: "a command".into(), revision: "a revision".into() };
+    TrainOptions { out: Some(out.to_path_buf()), no_report: true, caller, ..options }
+}
+
+#[test]
+fn a_run_is_told_of_logged_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = Arc::new(Told::default());
+    let observer: Arc<dyn Observer> = told.clone();
+    let options = tiny(&dir.path().join("run"));
+    let done = train(&options, &observer).unwrap();
+    assert_eq!((done.result.epochs, done.result.images, &done.report), (2, 16, &None));
+    assert_eq!((done.result.command.as_str(), done.result.revision.as_str()), ("a command", "a revision"));
+    let lines = told.lines();
+    let heads: Vec<&str> = lines.iter().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(heads, ["data", "network", "system", "schedule", "memory", "folder", "began", "ended"], "{lines:?}");
+    let log = std::fs::read_to_string(done.run.join("train.log")).unwrap();
+    assert!(lines[..6].iter().all(|line| log.contains(line.as_str())), "{log}");
+    assert!(log.contains("epoch   1/2: loss") && log.contains("epoch   2/2: loss"), "{log}");
+    assert!(log.contains("images, epochs"), "the result: {log}");
+    let json = serde_json::to_string(&done).unwrap();
+    assert_eq!(serde_json::from_str::<TrainResult>(&json).unwrap(), done);
+
+    let again = resume(&ResumeOptions::new(&done.run), &observer).unwrap();
+    assert_eq!(again, done);
+    assert!(told.lines()[0].contains("is finished"));
+    let e = train(&options, &observer).unwrap_err();
+    assert!(e.message.contains("exists"), "{e:?}");
+    let request = RunRequest::default().set("purify.gamma=0.3").unwrap();
+    let e = resume(&ResumeOptions { request, ..ResumeOptions::new(&done.run) }, &observer).unwrap_err();
+    assert!(e.message.contains("purify.gamma is 0.5, not 0.3"), "{e:?}");
+}
+
+#[test]
+fn a_cancelled_run_is_resumed_to_the_same_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = train(&tiny(&dir.path().join("whole")), &crate::observe::silent()).unwrap();
+    /// Cancels when the first epoch is over.
+    #[derive(Default)]
+    struct Stops(Cancel);
+    impl Observer for Stops {
+        fn epoch(&self, _: &crate::run::EpochRecord) {
+            self.0.request();
+        }
+        fn cancel(&self) -> &Cancel {
+            &self.0
+        }
+    }
+    let out = dir.path().join("stopped");
+    let stops: Arc<dyn Observer> = Arc::new(Stops::default());
+    let e = train(&tiny(&out), &stops).unwrap_err();
+    assert!(e.hint.contains("`resume`"), "{e:?}");
+    let told = Arc::new(Told::default());
+    let observer: Arc<dyn Observer> = told.clone();
+    let options = ResumeOptions { no_report: true, ..ResumeOptions::new(&out) };
+    let resumed = resume(&options, &observer).unwrap();
+    assert!(told.lines().contains(&"began 1 of 2".to_string()));
+    assert_eq!(resumed.result.knn_last, whole.result.knn_last);
+    let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
+    assert!(weights(&resumed.run) == weights(&whole.run), "the same bits");
+}
+
+#[test]
+fn a_forecast_has_every_epoch() {
+    let request = tiny(Path::new("unused")).request;
+    let found = forecast(&request, &crate::observe::silent()).unwrap();
+    assert!(found.epochs.len() == 2 && found.seconds > 0.0, "{found:?}");
+}
