@@ -45,7 +45,7 @@ use std::sync::Arc;
 ///
 /// ```
 /// # use pcp::{config, data, model::{Model, untrained_card}};
-/// # let folder = tempfile::tempdir()?;
+/// # let folder = tempfile::tempdir().unwrap();
 /// # let file = folder.path().join("model.safetensors");
 /// # let network = config::Network { width: 4, ..config::Config::default().network };
 /// # Model::untrained(untrained_card(network), 0)?.write_safetensors(&file)?;
