@@ -27,9 +27,9 @@
 //! use pcp::observe::silent;
 //!
 //! let matrix = Matrix::new(2, vec![1.0, 0.0, 1.0, 0.1, 0.7, 0.6, 0.0, 1.0, 0.1, 1.0, 0.1, 0.9]);
-//! let options = PurifyOptions { k: Some(ClusterCount::Exactly(2)), gamma: 0.3, ..PurifyOptions::new(matrix) };
+//! let options = PurifyOptions { k: Some(ClusterCount::Exactly(2)), gamma: 0.3, no_votes: true, ..PurifyOptions::new(matrix) };
 //! let found = purify(&options, &silent())?;
-//! assert_eq!(found.suspicious, [2]);
+//! assert_eq!(found.suspicious[0], 2); // the row between the two clusters
 //! # Ok::<(), pcp::core::error::Error>(())
 //! ```
 //!

@@ -12,7 +12,9 @@ const CORE: &[&[&str]] = &[
     &["tsne", "centres", "cluster_count", "duplicates", "history", "label_errors", "outliers"],
 ];
 const PCP: &[&[&str]] = &[
-    &["config", "data", "picture"],
+    &["picture"],
+    // Settings are resolved for a data set, and data sets are read by settings.
+    &["config", "data"],
     &["run"],
     &["model"],
     &["method", "evaluate", "observe", "embed"],

@@ -102,11 +102,11 @@ impl SettingsLayer {
         Ok(SettingsLayer::flag("--set", path, parsed.unwrap_or_else(|| Value::String(value.to_string()))))
     }
 
-    /// The settings that it has, as `section.key`; a section without keys by its name.
-    pub(crate) fn paths(&self) -> Vec<String> {
+    /// The settings that it has, as `section.key=value`.
+    pub(crate) fn assignments(&self) -> Vec<String> {
         let of = |(section, values): (&String, &Value)| match values.as_table() {
-            Some(values) => values.keys().map(|key| format!("{section}.{key}")).collect(),
-            None => vec![section.clone()],
+            Some(values) => values.iter().map(|(key, value)| format!("{section}.{key}={value}")).collect(),
+            None => vec![format!("{section}={values}")],
         };
         self.table.iter().flat_map(of).collect()
     }

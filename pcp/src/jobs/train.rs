@@ -24,6 +24,7 @@ use pcp_core::error::{Error, Result, listed};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The program that calls a job; the run folder remembers it. A library's user may leave it empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,7 +195,9 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
 pub fn forecast(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Forecast> {
     let Prepared { presets, config, dataset } = prepare(request, observer)?;
     // A folder for what the trial writes, which is removed with it.
-    let place = std::env::temp_dir().join(format!("pcp-dry-run-{}", std::process::id()));
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let place = std::env::temp_dir().join(format!("pcp-dry-run-{}-{number}", std::process::id()));
     let run = RunFolder::create(&place, false)?;
     let outcome = (|| {
         let about = About { presets, ..About::default() };

@@ -60,11 +60,11 @@ impl RunRequest {
         layers.push(SettingsLayer::flag("DATA", "data.source", source.to_string()));
         layers.extend(self.overrides());
         let config = Config::from_layers(&layers)?;
-        for path in self.settings.iter().flat_map(SettingsLayer::paths) {
-            if let Some((name, owner)) = System::owner_of(path.split('.').next().unwrap_or_default())
+        for set in self.settings.iter().flat_map(SettingsLayer::assignments) {
+            if let Some((name, owner)) = System::owner_of(set.split(['.', '=']).next().unwrap_or_default())
                 && owner != config.method.system
             {
-                let message = format!("`{path}` is a setting of {name}, and this is another system");
+                let message = format!("`set` {set} is a setting of {name}, and this is another system");
                 return Err(Error::usage(message, format!("leave it out, or give `presets` {name}")));
             }
         }
@@ -142,7 +142,7 @@ mod tests {
         let request = RunRequest::new("bundled").set("train.epochs=3").unwrap().set("train.epochs = 4").unwrap();
         assert_eq!(request.config().unwrap().train.epochs, 4);
         let e = request.set("moco.queue=9").unwrap().config().unwrap_err();
-        assert!(e.message.contains("`moco.queue` is a setting of moco"), "{e:?}");
+        assert!(e.message.contains("moco.queue=9 is a setting of moco"), "{e:?}");
         assert!(RunRequest::default().set("train.epochs").is_err());
         let gone = RunRequest::new("no/such/folder");
         assert_eq!(gone.config().unwrap().data.source, "no/such/folder");
