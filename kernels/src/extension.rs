@@ -71,10 +71,15 @@ pub trait Kernels: Backend {
 }
 
 /// Largest of each window, with where it was.
-fn pool_forward(x: FlexTensor, size: usize, stride: usize, padding: usize) -> (FlexTensor, pool::Geometry, Vec<u16>) {
+fn pool_forward(
+    x: FlexTensor,
+    size: usize,
+    stride: usize,
+    padding: usize,
+) -> (FlexTensor, pool::PoolGeometry, Vec<u16>) {
     let x = contiguous(x);
     let [b, h, w, c] = four(&x);
-    let g = pool::Geometry { b, h, w, c, size, stride, padding };
+    let g = pool::PoolGeometry { b, h, w, c, size, stride, padding };
     let (oh, ow) = g.output();
     let mut tap = vec![0; b * oh * ow * c];
     let y = at_number!(S, E of x.dtype(), for usize::MAX => {
@@ -231,7 +236,7 @@ impl Backward<Flex, 5> for LayerBackward {
 struct PoolBackward;
 
 impl Backward<Flex, 1> for PoolBackward {
-    type State = (pool::Geometry, Arc<Vec<u16>>);
+    type State = (pool::PoolGeometry, Arc<Vec<u16>>);
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = contiguous(grads.consume::<Flex>(&ops.node));

@@ -98,7 +98,7 @@ fn layers_in<S: Simd, E: Number<S>>(shape: Shape, end: bool) {
         convert::<S, E, f32>(&narrow, &mut make(n));
     }
     for (b, h, w, c, size, stride, padding) in [(1, 5, 4, 3, 3, 2, 1), (2, 4, 4, 17, 2, 2, 0)] {
-        let g = pool::Geometry { b, h, w, c, size, stride, padding };
+        let g = pool::PoolGeometry { b, h, w, c, size, stride, padding };
         let (oh, ow) = g.output();
         let (x, mut y, mut dx) = (map(b * h * w * c), map(b * oh * ow * c), map(b * h * w * c));
         let mut tap = vec![0; y.len()];

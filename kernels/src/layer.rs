@@ -25,7 +25,7 @@ pub struct Shape {
 
 /// The algorithm of a convolution.
 enum Plan {
-    Winograd(winograd::Geometry),
+    Winograd(winograd::WinogradGeometry),
     Direct(direct::Geometry),
 }
 
@@ -33,7 +33,7 @@ impl Shape {
     /// How the convolution, or its gradients when not `forward`, are computed.
     fn plan(&self, forward: bool) -> Plan {
         let Shape { b, h, w, c, k, kh, kw, stride, padding, views, .. } = *self;
-        let tiled = winograd::Geometry { b, h, w, c, k, views, stride };
+        let tiled = winograd::WinogradGeometry { b, h, w, c, k, views, stride };
         if (kh, kw, padding) == (3, 3, 1) && stride <= 2 && tiled.pays(forward) {
             Plan::Winograd(tiled)
         } else {

@@ -119,18 +119,18 @@ fn repeated(x: &[f32], channels: usize, period: usize) -> Vec<f32> {
 }
 
 /// How a flat tensor of `views` equal parts is cut into units of whole periods.
-struct Cut {
+struct NormCut {
     period: usize,
     view: usize,
     unit: usize,
     per_view: usize,
 }
 
-impl Cut {
-    fn new<S: Simd>(len: usize, channels: usize, views: usize) -> Cut {
+impl NormCut {
+    fn new<S: Simd>(len: usize, channels: usize, views: usize) -> NormCut {
         let period = period::<S>(channels);
         let (view, unit) = (len / views, (UNIT / period).max(1) * period);
-        Cut { period, view, unit, per_view: view.div_ceil(unit) }
+        NormCut { period, view, unit, per_view: view.div_ceil(unit) }
     }
 
     /// View and range of values of unit `u`.
@@ -162,7 +162,7 @@ pub unsafe fn apply<S: Simd, E: Number<S>>(
     y: Ptr<E>,
 ) {
     let channels = affine.scale.len() / views;
-    let cut = Cut::new::<S>(len, channels, views);
+    let cut = NormCut::new::<S>(len, channels, views);
     let (scale, shift) = (repeated(&affine.scale, channels, cut.period), repeated(&affine.shift, channels, cut.period));
     debug_assert!(residual.is_none_or(|r| r.len() == len));
     let residual = residual.map(Ptr::to);
@@ -267,7 +267,7 @@ pub unsafe fn reduce<S: Simd, E: Number<S>>(
     views: usize,
 ) -> (Vec<f64>, Vec<f64>) {
     let channels = mean.len() / views;
-    let cut = Cut::new::<S>(z.len(), channels, views);
+    let cut = NormCut::new::<S>(z.len(), channels, views);
     let tables = [&affine.scale[..], &affine.shift[..], mean].map(|t| repeated(t, channels, cut.period));
     let units = views * cut.per_view;
     let parts = Scratch::new(units * 2 * cut.period);

@@ -6,7 +6,7 @@ use crate::simd::Simd;
 
 /// Input `[b, h, w, c]` and the windows on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Geometry {
+pub struct PoolGeometry {
     pub b: usize,
     pub h: usize,
     pub w: usize,
@@ -16,7 +16,7 @@ pub struct Geometry {
     pub padding: usize,
 }
 
-impl Geometry {
+impl PoolGeometry {
     /// Height and width of the output.
     pub fn output(&self) -> (usize, usize) {
         let side = |n: usize| (n + 2 * self.padding - self.size) / self.stride + 1;
@@ -32,7 +32,7 @@ impl Geometry {
 }
 
 /// The maximum of each window, and which tap it came from (the first of equals).
-pub fn forward<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], y: &mut [E], tap: &mut [u16]) {
+pub fn forward<S: Simd, E: Number<S>>(g: &PoolGeometry, x: &[E], y: &mut [E], tap: &mut [u16]) {
     let (oh, ow) = g.output();
     let (c, len) = (g.c, ow * g.c);
     assert!(x.len() == g.b * g.h * g.w * c && y.len() == g.b * oh * len && tap.len() == y.len());
@@ -73,7 +73,7 @@ pub fn forward<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], y: &mut [E], tap: &
 }
 
 /// Sends each output's gradient to the tap it came from; windows that share a pixel add up in f32.
-pub fn backward<S: Simd, E: Number<S>>(g: &Geometry, dy: &[E], tap: &[u16], dx: &mut [E]) {
+pub fn backward<S: Simd, E: Number<S>>(g: &PoolGeometry, dy: &[E], tap: &[u16], dx: &mut [E]) {
     let (oh, ow) = g.output();
     let (c, image) = (g.c, g.h * g.w * g.c);
     assert!(dx.len() == g.b * image && dy.len() == g.b * oh * ow * c && tap.len() == dy.len());

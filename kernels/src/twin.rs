@@ -255,7 +255,7 @@ impl Case {
         unsafe {
             if tiled {
                 let direct::Geometry { b, h, w, c, k, views, stride, .. } = *g;
-                let g = winograd::Geometry { b, h, w, c, k, views, stride };
+                let g = winograd::WinogradGeometry { b, h, w, c, k, views, stride };
                 winograd::forward::<S, bf16>(&g, &self.x, &self.w, zp, finish);
                 winograd::backward::<S, bf16>(&g, &self.x, &self.w, &d, (Some(dxp), false), dwp);
             } else {

@@ -34,7 +34,7 @@ const PLANES: usize = U * U;
 /// The shape of a layer: batch, height, width, input and output channels, the views the batch consists of, and the
 /// stride.
 #[derive(Clone, Copy, Debug)]
-pub struct Geometry {
+pub struct WinogradGeometry {
     pub b: usize,
     pub h: usize,
     pub w: usize,
@@ -45,7 +45,7 @@ pub struct Geometry {
     pub stride: usize,
 }
 
-impl Geometry {
+impl WinogradGeometry {
     /// Height of the output.
     fn oh(&self) -> usize {
         (self.h - 1) / self.stride + 1
@@ -189,7 +189,7 @@ impl<'a, E> Finish<'a, E> {
 ///
 /// # Safety
 /// `x`, `w` and `y` have the sizes of the geometry, and `finish` those of [`Finish`].
-pub unsafe fn forward<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], w: &[f32], y: Ptr<E>, finish: Finish<E>) {
+pub unsafe fn forward<S: Simd, E: Number<S>>(g: &WinogradGeometry, x: &[E], w: &[f32], y: Ptr<E>, finish: Finish<E>) {
     // SAFETY: the caller's promise.
     unsafe {
         match g.stride {
@@ -204,7 +204,7 @@ pub unsafe fn forward<S: Simd, E: Number<S>>(g: &Geometry, x: &[E], w: &[f32], y
 /// # Safety
 /// As there.
 unsafe fn forward_by<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     x: &[E],
     w: &[f32],
     y: Ptr<E>,
@@ -273,7 +273,7 @@ unsafe fn forward_by<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
 /// # Safety
 /// All tensors have the sizes of the geometry.
 pub unsafe fn backward<S: Simd, E: Number<S>>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     x: &[E],
     w: &[f32],
     d: &Gradient<E>,

@@ -39,7 +39,7 @@
 //! # use pcp::{config, model::untrained_card};
 //! # let folder = tempfile::tempdir()?;
 //! # let (file, photo) = (folder.path().join("model.safetensors"), folder.path().join("photo.png"));
-//! # let network = config::Network { width: 4, ..config::Config::default().network };
+//! # let network = config::NetworkSettings { width: 4, ..config::Config::default().network };
 //! # Model::untrained(untrained_card(network), 0)?.write_safetensors(&file)?;
 //! # image::RgbImage::new(40, 30).save(&photo)?;
 //! use pcp::data::decode;

@@ -1,9 +1,9 @@
 //! The backward pass in two of its three forms, by tile and by plane, and what they share with the third.
 
-use super::filter::{self, Filter, Gradients};
+use super::filter::{self, Filter, FilterGradients};
 use super::tile::{self, Columns};
 use super::transform::Algorithm;
-use super::{Geometry, PLANES, filter_planes, plane};
+use super::{PLANES, WinogradGeometry, filter_planes, plane};
 use crate::gemm::{Rows, outer, product};
 use crate::memory::{Ptr, Scratch, parallel};
 use crate::norm::Gradient;
@@ -15,7 +15,7 @@ use crate::simd::{Simd, padded};
 /// # Safety
 /// As there.
 pub unsafe fn run<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     x: &[E],
     w: &[f32],
     d: &Gradient<E>,
@@ -52,7 +52,7 @@ pub unsafe fn run<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
 
 /// What the forms of the backward pass share: `us` and `dus` are the plane strides of `U^T` and `dU`.
 pub struct Backward<'a, E> {
-    pub g: &'a Geometry,
+    pub g: &'a WinogradGeometry,
     pub x: Ptr<E>,
     pub d: &'a Gradient<'a, E>,
     pub dx: Option<Ptr<E>>,
@@ -170,7 +170,7 @@ impl<E> Backward<'_, E> {
                 });
             }
         }
-        let du = Gradients { du, n: 1, size: 0, stride: self.dus, ld: self.kp };
+        let du = FilterGradients { du, n: 1, size: 0, stride: self.dus, ld: self.kp };
         // SAFETY: `du` holds a sum of whole planes for this filter, and `dw` is the caller's promise.
         unsafe { filter::gradient::<S, A>(du, g.c, g.k, dw) };
     }
@@ -212,7 +212,7 @@ impl<E> Backward<'_, E> {
                 }
             }
         });
-        let sums = Gradients { du: sums_at, n: groups, size, stride: self.dus, ld: self.kp };
+        let sums = FilterGradients { du: sums_at, n: groups, size, stride: self.dus, ld: self.kp };
         // SAFETY: every group has written its whole planes, and `dw` is the caller's promise.
         unsafe { filter::gradient::<S, A>(sums, g.c, g.k, dw) };
     }

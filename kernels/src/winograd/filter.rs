@@ -124,7 +124,7 @@ impl Filter<'_> {
 
 /// The sum of `n` buffers of `dU`, `size` apart: 36 planes `stride` apart, rows `ld` apart.
 #[derive(Clone, Copy)]
-pub struct Gradients {
+pub struct FilterGradients {
     pub du: Ptr,
     pub n: usize,
     pub size: usize,
@@ -137,7 +137,7 @@ pub struct Gradients {
 /// # Safety
 /// The buffers hold `c` rows of padded `k` values in every plane, and `dw` has room for the weights and is used by
 /// nobody else.
-pub unsafe fn gradient<S: Simd, F: Taps>(from: Gradients, c: usize, k: usize, dw: Ptr) {
+pub unsafe fn gradient<S: Simd, F: Taps>(from: FilterGradients, c: usize, k: usize, dw: Ptr) {
     let parts = c.div_ceil(ROWS);
     parallel(k.div_ceil(S::LANES) * parts, |i| {
         let (at, part) = (i / parts * S::LANES, i % parts * ROWS);
@@ -146,7 +146,7 @@ pub unsafe fn gradient<S: Simd, F: Taps>(from: Gradients, c: usize, k: usize, dw
     });
 }
 
-impl Gradients {
+impl FilterGradients {
     /// The weights of one vector of output channels, from `at` on, and some input channels; row and column `origin` of
     /// the filter is row 0, column 0 of the buffers.
     ///

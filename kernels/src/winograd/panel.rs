@@ -4,10 +4,10 @@
 //! all planes, and transforms back. The transformed filter is never in memory as a whole, and neither is its gradient.
 
 use super::backward::Backward;
-use super::filter::{Filter, Gradients};
+use super::filter::{Filter, FilterGradients};
 use super::tile::{self, Columns};
 use super::transform::Algorithm;
-use super::{Finish, Geometry, PLANES, filter_planes, plane};
+use super::{Finish, PLANES, WinogradGeometry, filter_planes, plane};
 use crate::gemm::{Rows, outer, panel_width, product, width_at};
 use crate::memory::{LINE, Ptr, Scratch, parallel};
 use crate::number::Number;
@@ -51,7 +51,7 @@ unsafe fn products<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
 /// # Safety
 /// As there.
 pub unsafe fn forward<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     x: Ptr<E>,
     w: &[f32],
     y: Ptr<E>,
@@ -122,7 +122,7 @@ impl<E> Backward<'_, E> {
                 let to = (du.ptr().at(self.planes[p] * stride), ld);
                 outer::<S, E>(tiles.div_ceil(E::GROUP), n, k, left, (right, ldb), to, !self.first(p));
             }
-            let from = Gradients { du: du.ptr(), n: 1, size: 0, stride, ld };
+            let from = FilterGradients { du: du.ptr(), n: 1, size: 0, stride, ld };
             for at in (column..column + k).step_by(S::LANES) {
                 from.columns::<S, A>(at, row..row + n, (row, column), (g.c, g.k), dw);
             }

@@ -3,7 +3,7 @@
 //! The transformed domain is `T * T` planes `[tiles][channels padded to whole vectors]`, `plane` values apart. Tiles
 //! are counted in raster order, image after image; those on the right and lower edge may stick out of the map.
 
-use super::Geometry;
+use super::WinogradGeometry;
 use super::transform::{Algorithm, M};
 use crate::norm::Gradient;
 use crate::number::Number;
@@ -29,7 +29,7 @@ struct Raster {
 }
 
 impl Raster {
-    fn new(g: &Geometry, from: usize) -> Raster {
+    fn new(g: &WinogradGeometry, from: usize) -> Raster {
         let (rows, columns) = g.tile_grid();
         Raster { rows, columns, image: from / (rows * columns), row: from / columns % rows, column: from % columns }
     }
@@ -95,7 +95,7 @@ unsafe fn fetch<S: Simd, E>(p: *const E, stride: usize, rows: usize, n: usize) {
 /// # Safety
 /// `x` is the whole input, `v` has `T * T` planes of at least `n` tiles.
 pub unsafe fn input<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     x: *const E,
     from: usize,
     n: usize,
@@ -207,7 +207,7 @@ impl Columns {
 /// these tiles.
 #[allow(clippy::too_many_arguments)] // the run of tiles, the planes and the channels are three different things
 pub unsafe fn output<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     m: *const f32,
     plane: usize,
     columns: Columns,
@@ -316,7 +316,7 @@ unsafe fn output_tile<S: Simd, A: Algorithm<T>, const T: usize>(m: *const f32, p
 /// # Safety
 /// `dm` has `T * T` planes of at least `n` tiles; the gradient covers the whole output.
 pub unsafe fn gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     d: &Gradient<E>,
     from: usize,
     n: usize,
@@ -401,7 +401,7 @@ unsafe fn gradient_store<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>
 /// `dv` has `T * T` planes of `n` tiles, `dx` is the whole gradient and no other thread writes these channels
 /// of these images.
 pub unsafe fn input_gradient<S: Simd, A: Algorithm<T>, E: Number<S>, const T: usize>(
-    g: &Geometry,
+    g: &WinogradGeometry,
     dv: *const f32,
     plane: usize,
     columns: Columns,

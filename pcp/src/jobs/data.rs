@@ -1,6 +1,6 @@
 //! Data sets: what they hold, downloads, and those that are made out of others.
 
-use super::part::{Part, on_pool};
+use super::part::{JobPart, on_pool};
 use crate::data::derive::{self, Derived};
 use crate::data::{self, Check, Load, Source};
 use crate::detect::shapes;
@@ -79,7 +79,7 @@ pub fn data_in100(options: &DeriveOptions, observer: &Arc<dyn Observer>) -> Resu
 
 /// Makes training and test folders out of CUB-200-2011.
 pub fn data_cub200(options: &DeriveOptions, observer: &Arc<dyn Observer>) -> Result<Derived> {
-    let part = Part::begin("linking", 0, observer);
+    let part = JobPart::begin("linking", 0, observer);
     let told = |done, total| part.at(done, total);
     let derived = derive::cub200(&options.release, &options.out, observer.cancel(), &told);
     part.end();

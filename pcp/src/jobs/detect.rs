@@ -11,7 +11,7 @@ pub use eval::{DetectEvalOptions, DetectionReport, detect_eval, read_detection};
 pub use predict::{CocoDetection, DetectPredictOptions, DetectPredictResult, detect_predict};
 pub use train::{DetectTrainOptions, detect_resume, detect_train};
 
-use super::part::Part;
+use super::part::JobPart;
 use crate::detect::voc::Devkit;
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
@@ -34,7 +34,7 @@ fn read_voc(
     limit: usize,
     observer: &Arc<dyn Observer>,
 ) -> Result<Arc<Devkit>> {
-    let part = Part::begin("reading", 0, observer);
+    let part = JobPart::begin("reading", 0, observer);
     let read = Devkit::read(root, set, classes, limit, observer.cancel(), &|done, total| part.at(done, total));
     part.end();
     Ok(Arc::new(read?))

@@ -1,7 +1,7 @@
 //! Embeddings of any images by a trained network, in a file.
 
 use super::images::listed;
-use super::part::Part;
+use super::part::JobPart;
 use crate::embed::{Format, bad_files_csv, files_csv, write};
 use crate::model::{Model, WhichWeights};
 use crate::observe::Observer;
@@ -86,7 +86,7 @@ pub fn embed(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<Emb
     let layer = model.feature_kind(&options.features)?;
     let pictures = listed(&options.images, options.data_dir.as_deref(), observer)?;
     make_parent(out)?;
-    let part = Part::begin("embedding", pictures.len(), observer);
+    let part = JobPart::begin("embedding", pictures.len(), observer);
     let written = write(&model, &pictures, layer, (out, format), observer.cancel(), &|n| part.more(n));
     part.end();
     let (found, dim) = written?;

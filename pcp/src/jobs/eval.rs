@@ -17,7 +17,7 @@ pub use linear::{EvalLinearOptions, LinearReport, eval_linear, read_fast_linear,
 pub use tsne::{EvalTsneOptions, TRUSTWORTHINESS_NEIGHBOURS, TsneReport, eval_tsne};
 
 use super::images::read_again;
-use super::part::Part as JobPart;
+use super::part::JobPart;
 use crate::config::Resolved;
 use crate::data::loader::{Loader, Part, View};
 use crate::data::{Dataset, Images, Labels, Split};

@@ -4,7 +4,7 @@
 mod tests;
 
 use super::images::listed;
-use super::part::Part;
+use super::part::JobPart;
 use super::source::require_embeddings;
 use super::status_name;
 use super::table::{CsvRow, write_rows};
@@ -224,7 +224,7 @@ impl FinishedRun {
     /// Unit embeddings of `pictures` by the run's network.
     fn embed(&self, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
         let model = Model::open(self.folder.path())?;
-        let part = Part::begin("embedding", pictures.len(), observer);
+        let part = JobPart::begin("embedding", pictures.len(), observer);
         let found = model.features_of(pictures, FeatureKind::Embedding, observer.cancel(), &|n| part.more(n));
         part.end();
         found

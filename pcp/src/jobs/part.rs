@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex};
 
 /// A part of a job that is under way.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct JobPart {
     name: &'static str,
     observer: Arc<dyn Observer>,
     /// Units done, and units in all.
     told: Arc<Mutex<(usize, usize)>>,
 }
 
-impl Part {
+impl JobPart {
     /// Begins a part of `total` units; 0 where nobody knows yet.
-    pub(crate) fn begin(name: &'static str, total: usize, observer: &Arc<dyn Observer>) -> Part {
+    pub(crate) fn begin(name: &'static str, total: usize, observer: &Arc<dyn Observer>) -> JobPart {
         observer.begin(name, total);
-        Part { name, observer: observer.clone(), told: Arc::new(Mutex::new((0, total))) }
+        JobPart { name, observer: observer.clone(), told: Arc::new(Mutex::new((0, total))) }
     }
 
     /// `done` of `total` units are done. Threads may report out of order: the most that was reported counts.
@@ -55,9 +55,9 @@ pub(crate) fn on_pool<T: Send + 'static>(
     name: &'static str,
     total: usize,
     observer: &Arc<dyn Observer>,
-    work: impl FnOnce(&Part) -> Result<T> + Send + 'static,
+    work: impl FnOnce(&JobPart) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let part = Part::begin(name, total, observer);
+    let part = JobPart::begin(name, total, observer);
     let inside = part.clone();
     let outcome = observer.cancel().run(move || work(&inside));
     part.end();

@@ -120,7 +120,7 @@ fn only_a_new_or_empty_folder_is_used() {
         assert!(e.kind == Kind::Usage && e.message.contains("is there already") && e.hint.contains("`out`"), "{e:?}");
     }
     for nameless in ["", "/", ".", "a/.."] {
-        assert!(refusal(Path::new(nameless)).message.contains("no name"), "{nameless}");
+        assert!(refusal(Path::new(nameless)).message.contains("cannot be the name"), "{nameless}");
     }
     fs::create_dir(dir.path().join("out.pcp-unfinished")).unwrap();
     assert!(refusal(&out).message.contains("out.pcp-unfinished exists"));

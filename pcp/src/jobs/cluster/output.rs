@@ -2,7 +2,7 @@
 
 use super::{Choice, ChosenBy, ClusterSummary, write_summary};
 use crate::jobs::folders::{How, make};
-use crate::jobs::part::Part;
+use crate::jobs::part::JobPart;
 use crate::jobs::pictures::Gallery;
 use crate::jobs::sheet::{missing, tile, write_sheet};
 use crate::jobs::source::Embeddings;
@@ -90,7 +90,7 @@ impl FoundClusters<'_> {
     }
 
     fn write_folders(&self, out: &Path, how: How, paths: &[PathBuf], observer: &Arc<dyn Observer>) -> Result<()> {
-        let part = Part::begin("folders", paths.len(), observer);
+        let part = JobPart::begin("folders", paths.len(), observer);
         let told = |n| part.at(n, paths.len());
         let made = make(&out.join("folders"), &self.clusters.assignment, paths, how, observer.cancel(), &told);
         part.end();

@@ -6,7 +6,7 @@ use crate::detect::find::find_all;
 use crate::detect::settings::read_detector;
 use crate::jobs::absolute;
 use crate::jobs::eval::{read_report, write_report};
-use crate::jobs::part::Part;
+use crate::jobs::part::JobPart;
 use crate::observe::Observer;
 use crate::run::{DETECTION, RunFolder};
 use pcp_core::error::{Error, Result};
@@ -69,7 +69,7 @@ pub fn detect_eval(options: &DetectEvalOptions, observer: &Arc<dyn Observer>) ->
     let (settings, detector, weights, file) = read_detector(&run)?;
     let root = options.voc.as_deref().unwrap_or(Path::new(&settings.voc));
     let data = read_voc(root, set, &settings.classes, limit, observer)?;
-    let part = Part::begin("finding", data.items.len(), observer);
+    let part = JobPart::begin("finding", data.items.len(), observer);
     let detector = Arc::new(detector);
     let found = find_all(&detector, &weights, &data, settings.search(), observer.cancel(), &|n| part.more(n));
     part.end();

@@ -6,7 +6,7 @@ use crate::data::folder::list;
 use crate::detect::ap::Detection;
 use crate::detect::find::find;
 use crate::detect::settings::read_detector;
-use crate::jobs::part::Part;
+use crate::jobs::part::JobPart;
 use crate::observe::Observer;
 use crate::picture::{Boxed, boxed};
 use crate::run::{DETECTION, RunFolder, Warning};
@@ -104,7 +104,7 @@ pub fn detect_predict(options: &DetectPredictOptions, observer: &Arc<dyn Observe
     let file = options.out.join(FILE);
     let mut result =
         DetectPredictResult { photographs: 0, left_out: Vec::new(), drawn: 0, detections: Vec::new(), file };
-    let part = Part::begin("finding", files.len(), observer);
+    let part = JobPart::begin("finding", files.len(), observer);
     let made = make_folder_atomic(&options.out, |out| {
         for (place, ((file, id), name)) in files.iter().zip(ids).zip(&names).enumerate() {
             let (detector, weights, path) = (detector.clone(), weights.clone(), file.clone());

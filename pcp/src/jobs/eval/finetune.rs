@@ -6,7 +6,7 @@ use crate::data::loader::Loader;
 use crate::evaluate::ProbeSplit;
 use crate::evaluate::finetune::{FinetuneProbe, FinetuneResult, FinetuneSettings};
 use crate::jobs::images::read_again;
-use crate::jobs::part::Part;
+use crate::jobs::part::JobPart;
 use crate::model::{Model, WhichWeights};
 use crate::observe::Observer;
 use crate::run::RunFolder;
@@ -102,7 +102,7 @@ pub fn eval_finetune(options: &EvalFinetuneOptions, observer: &Arc<dyn Observer>
     let loader = Loader::new(dataset, config.augmenter());
     let settings = FinetuneSettings { share, epochs, batch, lr, decay: 1e-4, seed };
     let labelled = (split.learn.len() as f64 * share) as usize;
-    let part = Part::begin("fine-tuning", epochs as usize * (labelled + split.truth.len()), observer);
+    let part = JobPart::begin("fine-tuning", epochs as usize * (labelled + split.truth.len()), observer);
     let on_epoch = |epoch: u32, loss: f64, accuracy: f64| {
         observer.status(&format!("epoch {}: loss {loss:.3}, {accuracy:.1} %", epoch + 1));
     };

@@ -2,7 +2,7 @@
 
 use super::{eval_folder, read_report, write_report};
 use crate::evaluate::heatmap::{HeatInBoxes, Picture, SHOWN, heat_in_boxes, overlay, write_png};
-use crate::jobs::part::Part;
+use crate::jobs::part::JobPart;
 use crate::model::{Model, WhichWeights};
 use crate::observe::Observer;
 use crate::run::RunFolder;
@@ -71,7 +71,7 @@ pub fn eval_heatmap(options: &EvalHeatmapOptions, observer: &Arc<dyn Observer>) 
     states.push(model);
     let out = options.out.clone().unwrap_or_else(|| eval_folder(&run).join("heat"));
     make_folder(&out)?;
-    let part = Part::begin("heat maps", states.len() * pictures.len(), observer);
+    let part = JobPart::begin("heat maps", states.len() * pictures.len(), observer);
     let heat_of = |model: &Model| {
         let stem = stem(Path::new(&model.file_name()));
         heat_in_boxes(model, &pictures, &augmenter, &mut |picture, heat| {

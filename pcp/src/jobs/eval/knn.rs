@@ -5,7 +5,7 @@ use crate::config::FeatureKind;
 use crate::data::loader::Loader;
 use crate::evaluate::Probe;
 use crate::jobs::images::read_again;
-use crate::jobs::part::Part;
+use crate::jobs::part::JobPart;
 use crate::model::{Model, WhichWeights};
 use crate::observe::Observer;
 use crate::run::{RunFolder, Warning};
@@ -74,7 +74,7 @@ pub fn eval_knn(options: &EvalKnnOptions, observer: &Arc<dyn Observer>) -> Resul
     if probe.available() < k {
         observer.warn(&Warning::FewerThanK { images: probe.available(), k });
     }
-    let part = Part::begin("embedding", probe.images(), observer);
+    let part = JobPart::begin("embedding", probe.images(), observer);
     let knn = probe.network(&model.network, &model.weights, observer.cancel(), &|n| part.more(n));
     part.end();
     Ok(KnnReport {

@@ -5,7 +5,7 @@ use crate::data::loader::Loader;
 use crate::evaluate::ProbeSplit;
 use crate::evaluate::linear::{LinearProbe, LinearResult, LinearSettings};
 use crate::jobs::images::read_again;
-use crate::jobs::part::Part;
+use crate::jobs::part::JobPart;
 use crate::model::{Model, WhichWeights};
 use crate::observe::Observer;
 use crate::run::RunFolder;
@@ -81,7 +81,7 @@ pub fn eval_linear(options: &EvalLinearOptions, observer: &Arc<dyn Observer>) ->
     let loader = Loader::new(dataset, config.augmenter());
     // In the fast mode every layer takes its own pass over the images, otherwise every epoch one for all layers.
     let (passes, times) = if settings.fast { (1, layers.len()) } else { (settings.epochs as usize, 1) };
-    let part = Part::begin("linear probe", (split.truth.len() + split.learn.len() * passes) * times, observer);
+    let part = JobPart::begin("linear probe", (split.truth.len() + split.learn.len() * passes) * times, observer);
     let on_epoch = |layer: &str, epoch: u32, accuracy: f64| {
         observer.status(&format!("{layer}, epoch {}: {accuracy:.1} %", epoch + 1));
     };
