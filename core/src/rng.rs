@@ -42,6 +42,10 @@ pub enum Purpose {
     Subset = 16,
     /// Order, mirroring and samples of a detector's training; `index` is the image, `view` what is drawn.
     Detection = 17,
+    /// Places of the patches that are learned from; `index` is the image.
+    Patches = 18,
+    /// First centroids of patches; `index` is the centroid.
+    PatchCentroids = 19,
 }
 
 /// The coordinates of a random stream.

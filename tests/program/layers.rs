@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 const CORE: &[&[&str]] = &[
     &["error", "rng", "cancel", "matmul", "dots", "matrix", "text"],
     &["io", "testing"],
-    &["labels", "kmeans", "purify", "neighbours", "pca", "scores", "schedule"],
-    &["tsne", "centres", "cluster_count", "duplicates", "history", "label_errors", "outliers"],
+    &["labels", "kmeans", "purify", "neighbours", "pca", "scores", "schedule", "eigen"],
+    &["tsne", "patches", "centres", "cluster_count", "duplicates", "history", "label_errors", "outliers"],
 ];
 const PCP: &[&[&str]] = &[
     &["picture"],

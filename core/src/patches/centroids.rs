@@ -1,0 +1,94 @@
+//! Spherical k-means in which a centroid stands for its negative and its mirror image, too: an edge is an edge whichever side is
+//! bright, and whichever way it leans.
+
+use super::{PatchSettings, extract};
+use crate::cancel::Cancel;
+use crate::dots::{Packed, Visit, WIDTH, products};
+use crate::error::Result;
+use crate::matrix::{Matrix, normalise};
+use crate::rng::{Key, Purpose};
+use rayon::prelude::*;
+
+/// Rows of a unit of parallel work.
+const BLOCK: usize = 2048;
+
+/// `settings.centroids` unit vectors such that every row of `patches` has a large `|x . c|` with one of them or its mirror image;
+/// behind them, their mirror images.
+pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, cancel: &Cancel) -> Result<Matrix> {
+    let (k, d) = (settings.centroids, patches.dim);
+    let key = Key { purpose: Purpose::PatchCentroids, seed: settings.seed, round: 0, epoch: 0 };
+    let drawn = |c: usize, iteration: u32| {
+        let mut random = key.stream(c as u64, iteration);
+        let mut row: Vec<f32> = (0..d).map(|_| random.normal()).collect();
+        normalise(&mut row);
+        row
+    };
+    let mut centroids = with_mirrors((0..k).flat_map(|c| drawn(c, 0)).collect(), settings.patch, d);
+    for iteration in 0..settings.iterations {
+        cancel.check()?;
+        let packed = Packed::new(&centroids.values, d);
+        let blocks = patches.values.par_chunks(BLOCK * d);
+        let sums: Vec<Vec<f32>> = blocks.map(|rows| signed_sums(rows, d, &packed, 2 * k)).collect();
+        // Put together in order: the same bits on any number of threads.
+        let mut values = vec![0.0f32; k * d];
+        values.par_chunks_mut(d).enumerate().for_each_init(
+            || vec![0.0f32; d],
+            |turned, (c, row)| {
+                for block in &sums {
+                    let (own, mirror) = (&block[c * d..][..d], &block[(k + c) * d..][..d]);
+                    extract::mirrored(mirror, settings.patch, turned);
+                    row.iter_mut().zip(own).zip(&*turned).for_each(|((a, b), m)| *a += b + m);
+                }
+                normalise(row);
+                if row.iter().all(|x| *x == 0.0) {
+                    row.copy_from_slice(&drawn(c, iteration as u32 + 1));
+                }
+            },
+        );
+        centroids = with_mirrors(values, settings.patch, d);
+    }
+    Ok(centroids)
+}
+
+/// The rows, and behind them their mirror images.
+fn with_mirrors(mut values: Vec<f32>, patch: usize, d: usize) -> Matrix {
+    let own = values.len();
+    values.resize(2 * own, 0.0);
+    let (own, mirrors) = values.split_at_mut(own);
+    own.chunks_exact(d).zip(mirrors.chunks_exact_mut(d)).for_each(|(c, m)| extract::mirrored(c, patch, m));
+    Matrix::new(d, values)
+}
+
+/// For every centroid, the sum of the rows that are nearest to it or to its negative, each turned to its side.
+fn signed_sums(rows: &[f32], d: usize, centroids: &Packed, k: usize) -> Vec<f32> {
+    let n = rows.len() / d;
+    let mut nearest = NearestOrNegative { k, best: vec![(0, 0.0); n] };
+    let all: Vec<u32> = (0..n as u32).collect();
+    products(rows, &all, centroids, 0..k.div_ceil(WIDTH), &mut nearest);
+    let mut sums = vec![0.0f32; k * d];
+    for (row, (c, product)) in rows.chunks_exact(d).zip(nearest.best) {
+        let sign = if product < 0.0 { -1.0 } else { 1.0 };
+        sums[c as usize * d..][..d].iter_mut().zip(row).for_each(|(s, x)| *s += sign * x);
+    }
+    sums
+}
+
+/// The centroid with the greatest `|x . c|` of every row, ties to the lowest, and that product.
+struct NearestOrNegative {
+    k: usize,
+    best: Vec<(u32, f32)>,
+}
+
+impl Visit for NearestOrNegative {
+    #[inline(always)]
+    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let best = &mut self.best[row];
+        let greatest = products.iter().fold(0.0f32, |a, p| a.max(p.abs()));
+        if greatest > best.1.abs()
+            && let Some(i) = products.iter().position(|p| p.abs() == greatest)
+            && first + i < self.k
+        {
+            *best = ((first + i) as u32, products[i]);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Codes of images against a slow twin, mirror images, and degenerate collections.
+
+use super::*;
+use crate::error::Kind;
+use crate::rng::{Key, Purpose};
+
+/// Made-up images: smooth noise, so that patches differ.
+struct MadeUp {
+    count: usize,
+    side: usize,
+    mirrored: bool,
+    flat: bool,
+}
+
+impl Images for MadeUp {
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn side(&self) -> usize {
+        self.side
+    }
+
+    fn read(&self, i: usize, out: &mut [f32]) -> Result<()> {
+        let mut random = Key { purpose: Purpose::Synthetic, seed: 5, round: 0, epoch: 0 }.stream(i as u64, 0);
+        let waves: Vec<[f32; 4]> = (0..6).map(|_| [0; 4].map(|_| random.uniform(-1.0, 1.0))).collect();
+        for (at, x) in out.iter_mut().enumerate() {
+            let (pixel, channel) = (at / 3, at % 3);
+            let (row, column) = (pixel / self.side, pixel % self.side);
+            let column = if self.mirrored { self.side - 1 - column } else { column };
+            let wave =
+                |w: &[f32; 4]| (w[0] * row as f32 + w[1] * column as f32 + w[2] * channel as f32 + 3.0 * w[3]).sin();
+            *x = if self.flat { 0.5 } else { 0.5 + waves.iter().map(wave).sum::<f32>() / 12.0 };
+        }
+        Ok(())
+    }
+}
+
+fn images(count: usize) -> MadeUp {
+    MadeUp { count, side: 16, mirrored: false, flat: false }
+}
+
+fn settings() -> PatchSettings {
+    PatchSettings { centroids: 20, samples: 2000, iterations: 4, ..PatchSettings::default() }
+}
+
+fn learned(settings: &PatchSettings) -> Patches {
+    Patches::learn(&images(40), settings, &Cancel::default()).unwrap()
+}
+
+/// The definition, one patch and one filter at a time.
+fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
+    let PatchSettings { patch, stride, centroids: k, cells, threshold, .. } = *patches.settings();
+    let positions = (patches.side() - patch) / stride + 1;
+    let cell = |p: usize| p * cells / positions;
+    let mut sums = vec![vec![0.0f64; 4 * k]; cells * cells];
+    let mut counts = vec![0.0f64; cells * cells];
+    for at in 0..positions * positions {
+        let (y, x) = (at / positions, at % positions);
+        let mut values: Vec<f32> = Vec::new();
+        for dy in 0..patch {
+            for dx in 0..patch {
+                for channel in 0..3 {
+                    values.push(image[((y * stride + dy) * patches.side() + x * stride + dx) * 3 + channel]);
+                }
+            }
+        }
+        extract::normalise_contrast(&mut values);
+        values.push(1.0);
+        let place = cell(y) * cells + cell(x);
+        counts[place] += 1.0;
+        for filter in 0..2 * k {
+            let row = patches.filters().row(filter);
+            let product: f64 = row.iter().zip(&values).map(|(f, v)| f64::from(*f) * f64::from(*v)).sum();
+            sums[place][filter] += (product - f64::from(threshold)).max(0.0);
+            sums[place][2 * k + filter] += (-product - f64::from(threshold)).max(0.0);
+        }
+    }
+    let mut out = Vec::new();
+    for y in 0..cells {
+        for x in 0..cells {
+            let (own, mirror) = (y * cells + x, y * cells + cells - 1 - x);
+            for sign in 0..2 {
+                for c in 0..k {
+                    let own_part = sums[own][sign * 2 * k + c] / counts[own];
+                    let mirror_part = sums[mirror][sign * 2 * k + k + c] / counts[mirror];
+                    out.push((own_part + mirror_part) / 2.0);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn codes_match_the_definition() {
+    for (stride, cells) in [(2, 2), (1, 2), (1, 3)] {
+        let patches = learned(&PatchSettings { stride, cells, ..settings() });
+        let codes = patches.encode(&images(3), 0..3, &Cancel::default()).unwrap();
+        assert_eq!((codes.rows, codes.dim), (3, cells * cells * 40));
+        let mut image = vec![0.0; 16 * 16 * 3];
+        for i in 0..3 {
+            images(3).read(i, &mut image).unwrap();
+            for (fast, slow) in codes.row(i).iter().zip(slow_code(&patches, &image)) {
+                assert!((f64::from(*fast) - slow).abs() < 1e-4, "{fast} and {slow}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_image_and_its_mirror_image_have_the_same_code() {
+    let patches = learned(&settings());
+    let code = |mirrored| patches.encode(&MadeUp { mirrored, ..images(4) }, 0..4, &Cancel::default()).unwrap().values;
+    for (a, b) in code(false).iter().zip(code(true)) {
+        assert!((a - b).abs() < 1e-4, "{a} and {b}");
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let on = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let patches = learned(&settings());
+            let (clean, other) = (images(12), MadeUp { mirrored: true, ..images(12) });
+            let readout = ReadoutSettings { components: 8, ..ReadoutSettings::default() };
+            let readout = Readout::learn(&patches, &[&clean, &other], &readout, &Cancel::default()).unwrap();
+            let codes = patches.encode(&clean, 0..12, &Cancel::default()).unwrap();
+            (codes.values.clone(), readout.apply(&codes).values)
+        })
+    };
+    assert_eq!(on(1), on(3));
+}
+
+#[test]
+fn no_image_one_image_and_equal_images() {
+    let e = Patches::learn(&images(0), &settings(), &Cancel::default()).err().unwrap();
+    assert_eq!(e.kind, Kind::Data);
+    for (count, flat) in [(1, false), (5, true)] {
+        let collection = MadeUp { flat, ..images(count) };
+        let patches = Patches::learn(&collection, &settings(), &Cancel::default()).unwrap();
+        let codes = patches.encode(&collection, 0..count, &Cancel::default()).unwrap();
+        assert!(codes.values.iter().all(|x| x.is_finite() && *x >= 0.0));
+        let readout =
+            Readout::learn(&patches, &[&collection], &ReadoutSettings::default(), &Cancel::default()).unwrap();
+        assert!(readout.apply(&codes).values.iter().all(|x| x.is_finite()));
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    for (wrong, named) in [
+        (PatchSettings { patch: 17, ..settings() }, "patches of 17"),
+        (PatchSettings { stride: 0, ..settings() }, "stride"),
+        (PatchSettings { cells: 9, ..settings() }, "grid of 9"),
+    ] {
+        let e = Patches::learn(&images(4), &wrong, &Cancel::default()).err().unwrap();
+        assert!(e.kind == Kind::Usage && e.message.contains(named), "{e:?}");
+    }
+    let stopped = Cancel::default();
+    stopped.request();
+    assert_eq!(Patches::learn(&images(4), &settings(), &stopped).err().unwrap().kind, Kind::Stopped);
+}
