@@ -16,6 +16,7 @@ mod centroids;
 mod encode;
 mod extract;
 mod readout;
+mod scatter;
 mod zca;
 
 pub use readout::{Readout, ReadoutSettings};

@@ -34,6 +34,7 @@ mod eval;
 mod export;
 pub mod folders;
 pub mod images;
+mod log;
 mod lookup;
 mod part;
 pub mod pictures;

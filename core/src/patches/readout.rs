@@ -5,6 +5,7 @@
 //! solve `B g = w (T + ridge) g`: they are white, and ordered by the share `w` of their variance that tells images apart. Each is
 //! scaled by `w^power`. It is a linear discriminant analysis in which every image is a class of its own.
 
+use super::scatter::Scatter;
 use super::{Images, Patches};
 use crate::cancel::Cancel;
 use crate::eigen::generalised;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 /// Images that are encoded at a time.
 const BLOCK: usize = 256;
-/// Rows of the covariance that one unit of parallel work adds up.
+/// Rows of a unit of parallel work.
 const PANEL: usize = 64;
 /// Added to the deviation of every code, so that one that hardly ever differs from 0 is not blown up.
 const FLAT: f64 = 1e-3;
@@ -120,59 +121,5 @@ impl Readout {
             matmul(MatrixRef::new(&rows, codes.len() / d, d), self.map.view().t(), out, false);
         });
         Matrix { rows: codes.rows, dim: components, values }.normalised()
-    }
-}
-
-/// Sums of rows and of their products. Rows count from the first one, which keeps rounding small.
-struct Scatter {
-    rows: usize,
-    origin: Vec<f32>,
-    sum: Vec<f64>,
-    /// `[dim, dim]`.
-    products: Vec<f64>,
-}
-
-impl Scatter {
-    fn new(dim: usize) -> Scatter {
-        Scatter { rows: 0, origin: Vec::new(), sum: vec![0.0; dim], products: vec![0.0; dim * dim] }
-    }
-
-    fn add(&mut self, rows: &Matrix) {
-        let d = rows.dim;
-        if self.origin.is_empty() {
-            self.origin = rows.row(0).to_vec();
-        }
-        let mut rows = rows.clone();
-        for row in rows.values.chunks_exact_mut(d) {
-            row.iter_mut().zip(&self.origin).for_each(|(x, o)| *x -= o);
-            self.sum.iter_mut().zip(&*row).for_each(|(s, x)| *s += f64::from(*x));
-        }
-        self.rows += rows.rows;
-        self.products.par_chunks_mut(PANEL * d).enumerate().for_each(|(panel, out)| {
-            let (from, lines) = (panel * PANEL, out.len() / d);
-            // Columns from..from + lines of all rows.
-            let left: Vec<f32> =
-                rows.values.chunks_exact(d).flat_map(|row| row[from..from + lines].iter().copied()).collect();
-            let mut products = vec![0.0f32; lines * d];
-            let left = MatrixRef::new(&left, rows.rows, lines);
-            matmul(left.t(), rows.view(), &mut products, false);
-            out.iter_mut().zip(&products).for_each(|(o, p)| *o += f64::from(*p));
-        });
-    }
-
-    fn mean(&self) -> Vec<f64> {
-        let n = self.rows.max(1) as f64;
-        self.sum.iter().zip(&self.origin).map(|(s, o)| f64::from(*o) + s / n).collect()
-    }
-
-    fn covariance(&self) -> Vec<f64> {
-        let (d, n) = (self.sum.len(), self.rows.max(1) as f64);
-        let mut out = vec![0.0; d * d];
-        out.par_chunks_mut(d).enumerate().for_each(|(i, row)| {
-            for (j, x) in row.iter_mut().enumerate() {
-                *x = self.products[i * d + j] / n - self.sum[i] / n * (self.sum[j] / n);
-            }
-        });
-        out
     }
 }

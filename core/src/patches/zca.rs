@@ -1,5 +1,6 @@
 //! ZCA: patches whose numbers are no longer correlated, turned as little as possible.
 
+use super::scatter::Scatter;
 use crate::eigen::eigen;
 use crate::error::Result;
 use crate::matmul::matmul;
@@ -18,35 +19,19 @@ pub(super) struct Zca {
 
 impl Zca {
     pub(super) fn learn(patches: &Matrix, side: usize, epsilon: f64) -> Result<Zca> {
-        let (d, n) = (patches.dim, patches.rows.max(1) as f64);
-        // Sums and products block by block, in f64, put together in order: the same bits on any number of threads.
-        let blocks: Vec<(Vec<f64>, Vec<f64>)> = patches
-            .values
-            .par_chunks(BLOCK * d)
-            .map(|rows| {
-                let (mut sum, mut products) = (vec![0.0f64; d], vec![0.0f64; d * d]);
-                for row in rows.chunks_exact(d) {
-                    for (i, &x) in row.iter().enumerate() {
-                        let x = f64::from(x);
-                        sum[i] += x;
-                        products[i * d..i * d + i + 1].iter_mut().zip(row).for_each(|(p, &y)| *p += x * f64::from(y));
-                    }
-                }
-                (sum, products)
-            })
-            .collect();
-        let (mut sum, mut products) = (vec![0.0f64; d], vec![0.0f64; d * d]);
-        for (s, p) in &blocks {
-            sum.iter_mut().zip(s).for_each(|(a, b)| *a += b);
-            products.iter_mut().zip(p).for_each(|(a, b)| *a += b);
+        let d = patches.dim;
+        let mut scatter = Scatter::new(d);
+        for rows in patches.values.chunks(BLOCK * d) {
+            scatter.add(&Matrix::new(d, rows.to_vec()));
         }
         // As if the mirror image of every patch had been counted, too.
         let mirror: Vec<usize> =
             (0..d).map(|i| (i / (3 * side) * side + side - 1 - i / 3 % side) * 3 + i % 3).collect();
-        let mean: Vec<f64> = (0..d).map(|i| (sum[i] + sum[mirror[i]]) / (2.0 * n)).collect();
-        let product = |i: usize, j: usize| products[i.max(j) * d + i.min(j)];
-        let covariance =
-            |i: usize, j: usize| (product(i, j) + product(mirror[i], mirror[j])) / (2.0 * n) - mean[i] * mean[j];
+        let (own, products) = (scatter.mean(), scatter.covariance());
+        let mean: Vec<f64> = (0..d).map(|i| (own[i] + own[mirror[i]]) / 2.0).collect();
+        // Around the mean of both: the covariance around its own mean, and how far the two means are apart.
+        let around = |i: usize, j: usize| products[i * d + j] + (own[i] - mean[i]) * (own[j] - mean[j]);
+        let covariance = |i: usize, j: usize| (around(i, j) + around(mirror[i], mirror[j])) / 2.0;
         let found = eigen((0..d * d).map(|at| covariance(at / d, at % d)).collect(), d)?;
         let mut map = vec![0.0f64; d * d];
         for (value, vector) in found.values.iter().zip(found.vectors.chunks_exact(d)) {

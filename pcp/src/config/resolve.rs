@@ -104,53 +104,19 @@ impl Config {
             }
         };
         let resolved = Resolved {
-            data: DataSettings {
-                source: d.source,
-                dir: d.dir,
-                limit: d.limit,
-                size,
-                margin: d.margin,
-                stored,
-                labels: d.labels,
-                mean,
-                std,
-                cache: d.cache,
-                strict: d.strict,
-            },
+            data: d.with(size, stored, mean, std),
             augment: self.augment,
             network: self.network,
             train: self.train,
-            clusters: ClusterSettings {
-                floor,
-                progressive: c.progressive,
-                features: c.features,
-                instances_from: c.instances_from,
-                iterations: c.iterations,
-                spherical: c.spherical,
-                runs: c.runs,
-                warm_start: c.warm_start,
-            },
-            purify: PurifySettings {
-                gamma: p.gamma,
-                alpha: p.alpha,
-                history,
-                lower: p.lower,
-                upper,
-                votes: p.votes,
-                reliable_from: p.reliable_from,
-                stable_from: p.stable_from,
-                stable_from_later: p.stable_from_later,
-                small: p.small,
-                small_until: p.small_until,
-                stop_at_first_single: p.stop_at_first_single,
-            },
+            clusters: c.with(floor),
+            purify: p.with(history, upper),
             objective: self.objective,
             method: self.method,
             and: self.and,
             la: self.la,
             deepcluster: self.deepcluster,
             moco: self.moco,
-            evaluate: EvaluateSettings { every, k: e.k, tau: e.tau, features: e.features },
+            evaluate: e.with(every),
             run: self.run,
         };
         resolved.check()?;
@@ -209,58 +175,68 @@ impl Resolved {
     }
 }
 
+// Each section with its open values replaced: what a user writes becomes what a run uses, and the other way round.
+
+impl<A, B> DataSettings<A, B> {
+    fn with<S, C>(self, size: S, stored: S, mean: C, std: C) -> DataSettings<S, C> {
+        let DataSettings { source, dir, limit, margin, labels, cache, strict, .. } = self;
+        DataSettings { source, dir, limit, size, margin, stored, labels, mean, std, cache, strict }
+    }
+}
+
+impl<A> ClusterSettings<A> {
+    fn with<F>(self, floor: F) -> ClusterSettings<F> {
+        let ClusterSettings { progressive, features, instances_from, iterations, spherical, runs, warm_start, .. } =
+            self;
+        ClusterSettings { floor, progressive, features, instances_from, iterations, spherical, runs, warm_start }
+    }
+}
+
+impl<A, B> PurifySettings<A, B> {
+    fn with<H, U>(self, history: H, upper: U) -> PurifySettings<H, U> {
+        PurifySettings {
+            gamma: self.gamma,
+            alpha: self.alpha,
+            history,
+            lower: self.lower,
+            upper,
+            votes: self.votes,
+            reliable_from: self.reliable_from,
+            stable_from: self.stable_from,
+            stable_from_later: self.stable_from_later,
+            small: self.small,
+            small_until: self.small_until,
+            stop_at_first_single: self.stop_at_first_single,
+        }
+    }
+}
+
+impl<A> EvaluateSettings<A> {
+    fn with<E>(self, every: E) -> EvaluateSettings<E> {
+        EvaluateSettings { every, k: self.k, tau: self.tau, features: self.features }
+    }
+}
+
 /// Settings without `"auto"`.
 impl From<Resolved> for Config {
     fn from(resolved: Resolved) -> Config {
         let Resolved { data: d, clusters: c, purify: p, evaluate: e, .. } = resolved;
+        let (size, stored, mean, std) = (d.size, d.stored, d.mean, d.std);
+        let (floor, history, upper, every) = (c.floor, p.history, p.upper, e.every);
         Config {
-            data: DataSettings {
-                source: d.source,
-                dir: d.dir,
-                limit: d.limit,
-                size: Auto::Value(d.size),
-                margin: d.margin,
-                stored: Auto::Value(d.stored),
-                labels: d.labels,
-                mean: Auto::Value(d.mean),
-                std: Auto::Value(d.std),
-                cache: d.cache,
-                strict: d.strict,
-            },
+            data: d.with(Auto::Value(size), Auto::Value(stored), Auto::Value(mean), Auto::Value(std)),
             augment: resolved.augment,
             network: resolved.network,
             train: resolved.train,
-            clusters: ClusterSettings {
-                floor: Auto::Value(c.floor),
-                progressive: c.progressive,
-                features: c.features,
-                instances_from: c.instances_from,
-                iterations: c.iterations,
-                spherical: c.spherical,
-                runs: c.runs,
-                warm_start: c.warm_start,
-            },
-            purify: PurifySettings {
-                gamma: p.gamma,
-                alpha: p.alpha,
-                history: Auto::Value(p.history),
-                lower: p.lower,
-                upper: Auto::Value(p.upper),
-                votes: p.votes,
-                reliable_from: p.reliable_from,
-                stable_from: p.stable_from,
-                stable_from_later: p.stable_from_later,
-                small: p.small,
-                small_until: p.small_until,
-                stop_at_first_single: p.stop_at_first_single,
-            },
+            clusters: c.with(Auto::Value(floor)),
+            purify: p.with(Auto::Value(history), Auto::Value(upper)),
             objective: resolved.objective,
             method: resolved.method,
             and: resolved.and,
             la: resolved.la,
             deepcluster: resolved.deepcluster,
             moco: resolved.moco,
-            evaluate: EvaluateSettings { every: Auto::Value(e.every), k: e.k, tau: e.tau, features: e.features },
+            evaluate: e.with(Auto::Value(every)),
             run: resolved.run,
         }
     }

@@ -184,8 +184,10 @@ fn learn(setup: &DetectorSetup, state: &mut DetectorState, rows: Vec<usize>, key
     p.images += n;
     p.epoch_seconds += started.elapsed().as_secs_f64();
     setup.observer.advance(n);
+    let loss = means(p).total();
+    setup.observer.status(&format!("epoch {}/{}, loss {loss:.3}", p.epoch + 1, setup.settings.epochs));
     setup.observer.live(&Live {
-        loss: means(p).total(),
+        loss,
         images_per_second: p.images as f64 / p.epoch_seconds.max(1e-9),
         lr,
         clusters: 0,
@@ -214,6 +216,7 @@ fn end_epoch(setup: &DetectorSetup, state: &mut DetectorState) -> Result<()> {
         images_per_second: p.images as f64 / p.epoch_seconds.max(1e-9),
     };
     setup.run.append_metrics(&record)?;
+    setup.observer.note(&record.line(setup.settings.epochs));
     setup.observer.detector_epoch(&record);
     let seconds = p.seconds + p.epoch_seconds;
     *p = DetectorProgress { epoch: p.epoch + 1, seconds, loss: record.loss, ..DetectorProgress::default() };

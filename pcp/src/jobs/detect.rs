@@ -1,7 +1,6 @@
 //! Object detectors on the network of a run: training, average precision, objects in photographs.
 
 mod eval;
-mod log;
 mod predict;
 #[cfg(test)]
 mod tests;

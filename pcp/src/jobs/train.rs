@@ -1,6 +1,5 @@
 //! Training: a new run, a run that goes on, and what a run would take.
 
-mod log;
 mod notes;
 mod request;
 #[cfg(test)]
@@ -9,6 +8,7 @@ mod tests;
 pub use request::RunRequest;
 
 use super::images::{read, read_again};
+use super::log::RunLog;
 use super::report::report_at_end;
 use crate::config::Resolved;
 use crate::data::{Dataset, free_memory};
@@ -18,7 +18,6 @@ use crate::observe::{Observer, Silent, TrainingStart};
 use crate::run::{About, RunFolder, RunResult, VERSION, Warning, cpu, resumed_settings};
 use crate::train::setup::check_room;
 use crate::train::{self, Forecast, Setup, State};
-use log::LogWriter;
 use notes::describe;
 use pcp_core::error::{Error, Result, listed};
 use serde::{Deserialize, Serialize};
@@ -142,7 +141,7 @@ fn begin(
     let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = options.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
     let run = RunFolder::begin(&out, options.overwrite, &config, &about, &dataset)?;
-    let mut setup = Setup::new(config, dataset, run.clone(), about, LogWriter::beside(&run, observer))?;
+    let mut setup = Setup::new(config, dataset, run.clone(), about, RunLog::beside(&run, observer))?;
     setup.method = method.unwrap_or(setup.method);
     tell(&setup);
     let state = setup.begin()?;
@@ -177,7 +176,7 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
     }
     // A kill may have come between the settings and the list of files.
     run.write_files(&dataset)?;
-    let setup = Setup::new(config, dataset, run.clone(), about, LogWriter::beside(&run, observer))?;
+    let setup = Setup::new(config, dataset, run.clone(), about, RunLog::beside(&run, observer))?;
     tell(&setup);
     setup.warn_of_origin(VERSION, &options.caller.revision, &cpu());
     let state = setup.restore()?;

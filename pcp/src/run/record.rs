@@ -145,6 +145,25 @@ pub struct DetectorEpoch {
     pub images_per_second: f64,
 }
 
+impl DetectorEpoch {
+    /// The epoch, one of `epochs`, as a line for people.
+    pub fn line(&self, epochs: u32) -> String {
+        let r = self;
+        format!(
+            "epoch {:>3}/{epochs}: loss {:.3} (objectness {:.3}, proposals {:.3}, classes {:.3}, boxes {:.3}), lr {}, {:.1} images/s, {}",
+            r.epoch + 1,
+            r.loss,
+            r.loss_objectness,
+            r.loss_proposals,
+            r.loss_classes,
+            r.loss_boxes,
+            r.lr,
+            r.images_per_second,
+            duration(r.seconds)
+        )
+    }
+}
+
 /// `result.json` of a detector's training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DetectorResult {

@@ -1,11 +1,11 @@
 //! Training of a detector.
 
-use super::log::DetectorLog;
 use super::{checked_limit, read_voc};
 use crate::detect::settings::{self, DetectorSettings, RANDOM};
 use crate::detect::train::{DetectorSetup, DetectorState, train};
 use crate::detect::voc;
 use crate::jobs::absolute;
+use crate::jobs::log::RunLog;
 use crate::jobs::train::Caller;
 use crate::model::Model;
 use crate::observe::Observer;
@@ -153,7 +153,7 @@ pub fn detect_train(options: &DetectTrainOptions, observer: &Arc<dyn Observer>) 
         presets: Vec::new(),
     };
     settings.write(&run, &about)?;
-    let observer = DetectorLog::new(&run, settings.epochs, observer);
+    let observer = RunLog::beside(&run, observer);
     let setup = DetectorSetup { settings, detector: Arc::new(detector), data, run, about, observer };
     tell(&setup);
     finish(&setup, DetectorState::new(weights))
@@ -177,16 +177,16 @@ pub fn detect_resume(path: &Path, observer: &Arc<dyn Observer>) -> Result<Detect
             "bring the images back as they were, or start another run",
         ));
     }
-    let log = DetectorLog::new(&run, settings.epochs, observer);
-    let setup = DetectorSetup { settings, detector, data, run, about, observer: log.clone() };
+    let observer = RunLog::beside(&run, observer);
+    let setup = DetectorSetup { settings, detector, data, run, about, observer };
     let state = setup.restore(|| {
         let DetectorSettings { backbone, seed, network, .. } = &setup.settings;
         let width = (backbone == RANDOM).then_some(network.width);
         let begun = settings::backbone(backbone, width)?;
         Ok(DetectorState::new(setup.detector.init_on(&begun, *seed)?))
     })?;
-    log.resumed_after(state.progress.epoch);
-    log.note(&format!("going on in epoch {} after {} steps", state.progress.epoch + 1, state.progress.batch));
+    let (epoch, steps) = (state.progress.epoch + 1, state.progress.batch);
+    setup.observer.note(&format!("going on in epoch {epoch} after {steps} steps"));
     finish(&setup, state)
 }
 

@@ -1,24 +1,24 @@
-//! `train.log`: what an observer is told of a run.
+//! `train.log`: notes and epochs of a run, or of a detector's training.
 
 use crate::observe::{Live, Observer, Pace, TrainingStart};
 use crate::run::{DetectorEpoch, EpochRecord, RunFolder, Warning};
 use pcp_core::cancel::Cancel;
 use std::sync::{Arc, OnceLock};
 
-/// Tells everything to another observer, and writes notes and epochs to the log of a run. (Warnings are written where they are made.)
-pub(super) struct LogWriter {
+/// Passes everything on to another observer, and writes notes and epochs to the log of a run. (Warnings are written where they are made.)
+pub(super) struct RunLog {
     told: Arc<dyn Observer>,
     run: RunFolder,
     pace: OnceLock<Pace>,
 }
 
-impl LogWriter {
+impl RunLog {
     pub(super) fn beside(run: &RunFolder, told: &Arc<dyn Observer>) -> Arc<dyn Observer> {
-        Arc::new(LogWriter { told: told.clone(), run: run.clone(), pace: OnceLock::new() })
+        Arc::new(RunLog { told: told.clone(), run: run.clone(), pace: OnceLock::new() })
     }
 }
 
-impl Observer for LogWriter {
+impl Observer for RunLog {
     fn begin(&self, part: &'static str, total: usize) {
         self.told.begin(part, total);
     }
