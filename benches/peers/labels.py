@@ -12,7 +12,7 @@ import numpy as np
 from cleanlab.rank import get_label_quality_scores
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -58,23 +58,23 @@ def purify(labels, seed, *more):
             return np.array([float(row["label_doubt"]) for row in csv.DictReader(file)])
 
 
-def cleanlab(labels, model):
-    """cleanlab's self-confidence by out-of-sample probabilities of `model`, five folds."""
-    probabilities = cross_val_predict(model, features, labels, method="predict_proba", cv=5)
-    return 1 - get_label_quality_scores(labels, probabilities)
+def cleanlab(labels, models):
+    """cleanlab's self-confidence by out-of-sample probabilities, five folds, of the model that predicts them best."""
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    tried = [cross_val_predict(model, features, labels, method="predict_proba", cv=folds) for model in models]
+    likelihood = [np.log(np.maximum(p[np.arange(n), labels], 1e-12)).sum() for p in tried]
+    return 1 - get_label_quality_scores(labels, tried[int(np.argmax(likelihood))])
 
 
-rows = {"chance": [], "pcp purify": [], "pcp purify, CP_r alone (--no-votes)": [], "pcp purify, clusters kept whole (--gamma 0)": []}
-rows |= {"cleanlab, logistic regression": [], "cleanlab, 50 nearest neighbours": []}
+rows = {"chance": [], "pcp purify": []}
+rows |= {"cleanlab, logistic regression, regularisation by cross-validation": [], "cleanlab, nearest neighbours, their number by cross-validation": []}
 for seed in range(args.seeds):
     labels, wrong = flipped(seed)
     found = [
         np.full(n, 0.5),
-        purify(labels, seed),
         purify(labels, seed, "--no-votes"),
-        purify(labels, seed, "--gamma", "0"),
-        cleanlab(labels, LogisticRegression(max_iter=2000)),
-        cleanlab(labels, KNeighborsClassifier(50, weights="distance", metric="cosine")),
+        cleanlab(labels, [LogisticRegression(C=c, max_iter=1000) for c in (0.1, 1, 10, 100, 1000)]),
+        cleanlab(labels, [KNeighborsClassifier(k, weights="distance", metric="cosine") for k in (10, 20, 50, 100)]),
     ]
     for row, doubt in zip(rows.values(), found):
         row.append(average_precision_score(wrong, doubt))

@@ -3,7 +3,7 @@
 use super::input::{EmbeddingsArgs, KMeansArgs, kmeans_options, written};
 use super::{progress, table};
 use clap::Args;
-use pcp::jobs::{ClusterCount, EmbeddingSource, PurifyOptions, PurifySummary, purify};
+use pcp::jobs::{ClusterCount, EmbeddingSource, LabelSummary, PurifyOptions, PurifySummary, purify};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ Examples:
   pcp purify runs/photos --out clean                                a run: its clusters, its past
 
 The new folder holds clusters.csv (row, file, cluster, status, distance, vote, doubt), clean.csv (what belongs), suspicious.csv
-(what does not, the least first), with --labels label_errors.csv (the most doubtful labels first), summary.json, and with images
-sheet.html. Nothing else is written, and no image is moved or changed. docs/purify.md says what each column means."
+(what does not, the least first), with --labels label_errors.csv (labels that are more probably wrong than right) and
+doubtful_labels.csv (other labels that do not fit well), the most doubtful first, summary.json, and with images sheet.html. Nothing else is written, and no image is moved or changed. docs/purify.md says what each column means."
 )]
 pub struct PurifyArgs {
     /// Matrices (.npy, .csv, .safetensors) of the same rows, the newest last, or a run folder
@@ -107,9 +107,32 @@ fn show(s: &PurifySummary) -> String {
         ("suspicious".into(), share(s.filtered + s.dropped + s.instances)),
         ("  filtered, dropped, alone".into(), format!("{}, {}, {}", s.filtered, s.dropped, s.instances)),
     ];
-    if let Some(n) = s.label_errors {
-        rows.push(("labels that are probably wrong".into(), share(n)));
+    if let Some(labels) = &s.labels {
+        rows.extend(label_rows(labels));
     }
     rows.extend(written(s.unusable, s.out.as_deref(), s.sheet));
     table::columns(&rows)
+}
+
+/// What is known about wrong labels: the estimate, its interval, what the features can tell, and the list.
+fn label_rows(labels: &LabelSummary) -> Vec<(String, String)> {
+    let Some(noise) = labels.noise else {
+        return vec![("wrong labels".into(), labels.sentence())];
+    };
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let estimate = format!("about {}  (95 %: {} to {})", percent(noise.share), percent(noise.low), percent(noise.high));
+    let recognised = format!("{:.0} % of wrong labels", 100.0 * noise.recognised);
+    let features = match labels.weak {
+        true => format!("too weak to tell: they recognise about {recognised}"),
+        false => format!("recognise about {recognised}"),
+    };
+    vec![
+        ("wrong labels".into(), estimate),
+        ("  the features".into(), features),
+        (
+            "  more probably wrong than right".into(),
+            format!("{}, of which about {:.0} are", labels.errors, labels.expected),
+        ),
+        ("  doubtful, but probably right".into(), labels.doubtful.to_string()),
+    ]
 }

@@ -43,6 +43,7 @@
 pub mod cancel;
 pub mod centres;
 pub mod cluster_count;
+pub mod copies;
 mod dots;
 pub mod duplicates;
 pub mod eigen;

@@ -276,13 +276,12 @@ function tried(run) {
       chart({ title: "Mean squared distance", axis: "K =", floor: 0, lines: [line("distance", run.tried.inertia, "var(--dropped)")] })));
 }
 
-/// Labels that are probably wrong.
+/// What is known about wrong labels, and those that are probably wrong.
 function labelErrors(run) {
-  if (!run.label_errors || !run.label_errors.length) return null;
-  const figure = ([i, label, suggested, doubt]) => el("figure", {}, picture(run, i, [`doubt ${doubt}`]),
+  if (!run.label_errors_about) return null;
+  const figure = ([i, label, suggested, wrong]) => el("figure", {}, picture(run, i, [`probably wrong: ${wrong}`]),
     el("figcaption", {}, el("b", {}, label), `rather ${suggested}?`));
-  return section(run, "Labels that are probably wrong", `${count(run.label_errors_in_all)} images have another label than their clusters and a linear classifier suggest; those with the most doubtful labels first. All of them are in label_errors.csv.`,
-    el("div", { class: "figures" }, run.label_errors.map(figure)));
+  return section(run, "Wrong labels", run.label_errors_about, el("div", { class: "figures" }, run.label_errors.map(figure)));
 }
 
 /// The caption of an outlier: its class and that of its cluster.

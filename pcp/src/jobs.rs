@@ -80,7 +80,7 @@ pub use lookup::{
     AssignOptions, AssignResult, AssignedImage, NeighbourImage, NeighboursOptions, NeighboursResult, assign, neighbours,
 };
 pub use purify::{
-    ClustersFrom, LabelError, PurifiedRow, PurifyOptions, PurifyResult, PurifySummary, VotesFrom, purify,
+    ClustersFrom, LabelError, LabelSummary, PurifiedRow, PurifyOptions, PurifyResult, PurifySummary, VotesFrom, purify,
 };
 pub use report::{ReportOptions, ReportResult, report};
 pub use source::EmbeddingSource;

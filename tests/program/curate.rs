@@ -335,7 +335,7 @@ fn embeddings_of_any_network_are_purified() {
     let others = errors.iter().filter(|e| e["row"] != "8").map(|e| e["row"].parse::<usize>().unwrap());
     assert!(others.into_iter().all(|row| row >= 100), "{errors:?}: only odd ones beside it");
     succeed(&[&base[..], &["--out", &path("2"), "--threads", "3"]].concat());
-    for name in ["clusters.csv", "suspicious.csv", "label_errors.csv"] {
+    for name in ["clusters.csv", "suspicious.csv", "label_errors.csv", "doubtful_labels.csv"] {
         assert_eq!(fs::read(file("1").join(name)).unwrap(), fs::read(file("2").join(name)).unwrap(), "{name}");
     }
 

@@ -1,6 +1,7 @@
 //! Purification of any embeddings: which rows do not belong to their clusters, and which labels are probably wrong.
 
 mod input;
+mod labels;
 mod output;
 #[cfg(test)]
 mod tests;
@@ -11,15 +12,16 @@ use super::source::{EmbeddingSource, Embeddings};
 use super::status_name;
 use crate::observe::Observer;
 use input::Inputs;
+use labels::CheckedLabels;
+pub use labels::{LabelError, LabelSummary};
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder_atomic, require_empty};
 use pcp_core::kmeans::MultiStart;
-use pcp_core::label_errors::{ClusterVote, RidgeProbe, Verdict};
 use pcp_core::matrix::Matrix;
 use pcp_core::matrix::Metric;
 use pcp_core::purify::{History, Purified, Rules, Status, Votes, purify as purified_by};
 use pcp_core::schedule::{PULL_BACK, greatest_vote};
-use pcp_core::{history, label_errors, outliers};
+use pcp_core::{history, outliers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -169,8 +171,8 @@ pub struct PurifySummary {
     pub pulled_back: usize,
     /// Rows that are alone.
     pub instances: usize,
-    /// Labels that are probably wrong, where there are labels.
-    pub label_errors: Option<usize>,
+    /// What the check of the labels found, where there are labels.
+    pub labels: Option<LabelSummary>,
     /// The folder that was made.
     pub out: Option<PathBuf>,
     /// Whether it has a page.
@@ -195,19 +197,6 @@ pub struct PurifiedRow {
     pub doubt: f32,
 }
 
-/// A label that is probably wrong.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LabelError {
-    /// The row's number in the source.
-    pub row: usize,
-    /// Its label.
-    pub label: String,
-    /// The label that fits better.
-    pub suggested: String,
-    /// How doubtful its label is, from 0 to 1.
-    pub doubt: f32,
-}
-
 /// A purification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PurifyResult {
@@ -217,16 +206,10 @@ pub struct PurifyResult {
     pub rows: Vec<PurifiedRow>,
     /// Numbers of the rows that do not belong to their clusters, those that belong least first.
     pub suspicious: Vec<usize>,
-    /// Labels that are probably wrong, the most doubtful first.
+    /// Labels that are more probably wrong than right, the most doubtful first.
     pub label_errors: Vec<LabelError>,
-}
-
-/// Labels, and what their clusters say of them.
-struct CheckedLabels {
-    classes: Vec<String>,
-    of: Vec<Option<u32>>,
-    verdicts: Vec<Option<Verdict>>,
-    ranked: Vec<usize>,
+    /// Labels that are probably right, though another one fits better, the most doubtful first.
+    pub doubtful_labels: Vec<LabelError>,
 }
 
 /// All that was found.
@@ -294,14 +277,18 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
         dropped: 0,
         pulled_back: 0,
         instances: 0,
-        label_errors: None,
+        labels: None,
         out: options.out.clone(),
         sheet: false,
     };
     let features = embeddings.features.clone();
-    let found = on_pool("purifying", 1, observer, move |part| {
-        let found = judge(&features, clustered, labels, &rules, greatest);
-        part.step(1, 1)?;
+    let (count, seed) = (features.rows, options.kmeans.seed);
+    let found = on_pool("purifying", count, observer, move |part| {
+        let mut found = judge(&features, clustered, &rules, greatest);
+        part.step(0, count)?;
+        let mut tick = |done| part.step(done, count);
+        found.labelled = labels.map(|labels| CheckedLabels::new(&features, labels, seed, &mut tick)).transpose()?;
+        part.step(count, count)?;
         Ok(found)
     })?;
     output::count(&mut summary, &found);
@@ -326,6 +313,9 @@ fn result(summary: PurifySummary, embeddings: &Embeddings, found: &PurifiedRows)
         rows: (0..found.assignment.len()).map(row).collect(),
         suspicious: found.suspicious.iter().map(|i| embeddings.rows[*i]).collect(),
         label_errors: (found.labelled.iter().flat_map(CheckedLabels::errors))
+            .map(|suspect| output::in_source(suspect, embeddings))
+            .collect(),
+        doubtful_labels: (found.labelled.iter().flat_map(CheckedLabels::doubtful))
             .map(|suspect| output::in_source(suspect, embeddings))
             .collect(),
     }
@@ -450,25 +440,10 @@ fn votes(options: &PurifyOptions, clustered: &Clustered) -> Result<(Option<Votes
 }
 
 /// Purifies, and ranks what does not belong.
-fn judge(
-    features: &Matrix,
-    clustered: Clustered,
-    labels: Option<(Vec<String>, Vec<Option<u32>>)>,
-    rules: &Rules,
-    greatest: f64,
-) -> PurifiedRows {
+fn judge(features: &Matrix, clustered: Clustered, rules: &Rules, greatest: f64) -> PurifiedRows {
     let Clustered { assignment, clusters, past, tried, .. } = clustered;
-    let history = History::from_newest(past);
-    let purified = purified_by(features, &assignment, clusters, rules, &history);
+    let purified = purified_by(features, &assignment, clusters, rules, &History::from_newest(past));
     let doubts = outliers::doubts(features, &assignment, clusters, &purified, greatest);
     let suspicious = outliers::ranked(&purified.status, &doubts);
-    let past: Vec<Vec<u32>> = history.iter().cloned().collect();
-    let labelled = labels.map(|(classes, of)| {
-        let probe = RidgeProbe::fit(features, &of, classes.len());
-        let vote = ClusterVote::new(features, &assignment, &purified, &past, rules);
-        let verdicts = vote.verdicts(&of, classes.len(), probe.as_ref());
-        let ranked = label_errors::ranked(&of, &verdicts);
-        CheckedLabels { classes, of, verdicts, ranked }
-    });
-    PurifiedRows { assignment, purified, doubts, suspicious, labelled, tried }
+    PurifiedRows { assignment, purified, doubts, suspicious, labelled: None, tried }
 }

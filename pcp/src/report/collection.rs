@@ -23,8 +23,10 @@ pub struct Suspect {
     pub label: String,
     /// The suggested label.
     pub suggested: String,
-    /// How doubtful its label is.
+    /// How badly its label fits.
     pub doubt: f32,
+    /// The probability that it is wrong.
+    pub wrong: f32,
 }
 
 /// The contents of a page about a collection.
@@ -47,8 +49,10 @@ pub struct Collection {
     pub plain: bool,
     /// The outliers, the highest score first.
     pub suspicious: Vec<usize>,
-    /// Labels that are probably wrong, the most doubtful first, and their total number.
-    pub label_errors: (Vec<Suspect>, usize),
+    /// Labels that are probably wrong, the most doubtful first.
+    pub label_errors: Vec<Suspect>,
+    /// What is known about wrong labels, in a few sentences; `None` without labels.
+    pub label_errors_about: Option<String>,
     /// The numbers of clusters that were tried, and the one taken.
     pub tried: Option<(Vec<Tried>, usize)>,
     /// The embeddings.
@@ -65,8 +69,8 @@ pub fn collection_section(
 ) -> Result<PageSection> {
     let c = collection;
     let mut pool = Pool::default();
-    let label_errors: Vec<Value> = (c.label_errors.0.iter().take(SHOWN))
-        .map(|s| json!([pool.add(s.row), s.label, s.suggested, rounded(s.doubt, 3)]))
+    let label_errors: Vec<Value> = (c.label_errors.iter().take(SHOWN))
+        .map(|s| json!([pool.add(s.row), s.label, s.suggested, rounded(s.wrong, 2)]))
         .collect();
     let outliers: Vec<u32> = c.suspicious.iter().take(SHOWN).map(|row| pool.add(*row as u32)).collect();
     let clustering = Clustering::new(&c.grouping, c.labels.as_ref(), None);
@@ -98,7 +102,7 @@ pub fn collection_section(
         "outliers_about": "Of the images that purification took out of their clusters, those with the highest outlier scores: far from \
             their own cluster compared with the next, or seldom in one cluster with its centre. All of them are in suspicious.csv.",
         "label_errors": label_errors,
-        "label_errors_in_all": c.label_errors.1,
+        "label_errors_about": c.label_errors_about,
         "tried": c.tried.as_ref().map(|(tried, chosen)| json!({
             "chosen": chosen,
             "k": tried.iter().map(|t| t.k).collect::<Vec<_>>(),

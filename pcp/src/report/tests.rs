@@ -230,7 +230,8 @@ fn the_map_and_the_report_can_be_cancelled() {
         },
         plain: true,
         suspicious: Vec::new(),
-        label_errors: (Vec::new(), 0),
+        label_errors: Vec::new(),
+        label_errors_about: None,
         tried: None,
         features: Arc::new(features),
     };

@@ -132,7 +132,8 @@ impl FoundClusters<'_> {
             },
             plain: true,
             suspicious: Vec::new(),
-            label_errors: (Vec::new(), 0),
+            label_errors: Vec::new(),
+            label_errors_about: None,
             tried: self.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),
             features: self.embeddings.features.clone(),
         }

@@ -24,7 +24,7 @@ pub(super) fn count(summary: &mut PurifySummary, found: &PurifiedRows) {
     summary.dropped = of(Status::Dropped);
     summary.pulled_back = of(Status::PulledBack);
     summary.instances = of(Status::Instance);
-    summary.label_errors = found.labelled.as_ref().map(|l| l.ranked.len());
+    summary.labels = found.labelled.as_ref().map(|l| l.summary);
 }
 
 /// Writes everything into the new folder `out`.
@@ -60,7 +60,7 @@ fn write_tables(out: &Path, input: &Embeddings, found: &PurifiedRows) -> Result<
     let p = &found.purified;
     let rows = 0..found.assignment.len();
     write_atomic(&out.join("clusters.csv"), |w| {
-        let more = if found.labelled.is_some() { ",label,suggested,label_doubt" } else { "" };
+        let more = if found.labelled.is_some() { ",label,suggested,label_doubt,label_wrong" } else { "" };
         writeln!(w, "row,file,cluster,status,distance,vote,doubt{more}")?;
         for i in rows.clone() {
             let (cluster, status) = (found.assignment[i], p.status[i].name());
@@ -68,7 +68,7 @@ fn write_tables(out: &Path, input: &Embeddings, found: &PurifiedRows) -> Result<
             write!(w, "{},{cluster},{status},{distance},{vote},{doubt}", input.row_and_file(i))?;
             if let Some(l) = &found.labelled {
                 let name = |class: Option<u32>| class.map(|c| csv::field(&l.classes[c as usize])).unwrap_or_default();
-                let doubt = l.verdicts[i].map_or(String::new(), |v| v.doubt.to_string());
+                let doubt = l.verdicts[i].map_or(",".to_string(), |v| format!("{},{}", v.doubt, v.wrong));
                 write!(w, ",{},{},{doubt}", name(l.of[i]), name(l.verdicts[i].map(|v| v.suggested)))?;
             }
             writeln!(w)?;
@@ -95,35 +95,27 @@ fn write_tables(out: &Path, input: &Embeddings, found: &PurifiedRows) -> Result<
 }
 
 fn write_labels(out: &Path, input: &Embeddings, found: &PurifiedRows, labelled: &CheckedLabels) -> Result<()> {
-    write_atomic(&out.join("label_errors.csv"), |w| {
-        writeln!(w, "rank,row,file,label,suggested,label_doubt,cluster,status")?;
-        for (rank, suspect) in labelled.errors().enumerate() {
-            let i = suspect.row as usize;
-            let [label, suggested] = [&suspect.label, &suspect.suggested].map(|name| csv::field(name));
-            let (cluster, status) = (found.assignment[i], found.purified.status[i].name());
-            let row = input.row_and_file(i);
-            writeln!(w, "{},{row},{label},{suggested},{},{cluster},{status}", rank + 1, suspect.doubt)?;
-        }
-        Ok(())
-    })
-}
-
-impl CheckedLabels {
-    /// Labels that are probably wrong, the most doubtful first; rows as they are counted here.
-    pub(super) fn errors(&self) -> impl Iterator<Item = Suspect> + '_ {
-        let name = |class: u32| self.classes[class as usize].clone();
-        self.ranked.iter().filter_map(move |&i| {
-            let verdict = self.verdicts[i]?;
-            let label = name(self.of[i]?);
-            Some(Suspect { row: i as u32, label, suggested: name(verdict.suggested), doubt: verdict.doubt })
+    let write = |name: &str, suspects: &mut dyn Iterator<Item = Suspect>| {
+        write_atomic(&out.join(name), |w| {
+            writeln!(w, "rank,row,file,label,suggested,label_doubt,label_wrong,cluster,status")?;
+            for (rank, suspect) in suspects.enumerate() {
+                let i = suspect.row as usize;
+                let [label, suggested] = [&suspect.label, &suspect.suggested].map(|name| csv::field(name));
+                let (cluster, status) = (found.assignment[i], found.purified.status[i].name());
+                let (row, doubt, wrong) = (input.row_and_file(i), suspect.doubt, suspect.wrong);
+                writeln!(w, "{},{row},{label},{suggested},{doubt},{wrong},{cluster},{status}", rank + 1)?;
+            }
+            Ok(())
         })
-    }
+    };
+    write("label_errors.csv", &mut labelled.errors())?;
+    write("doubtful_labels.csv", &mut labelled.doubtful())
 }
 
 /// The same with the row's number in the source.
 pub(super) fn in_source(suspect: Suspect, input: &Embeddings) -> LabelError {
-    let Suspect { row, label, suggested, doubt } = suspect;
-    LabelError { row: input.rows[row as usize], label, suggested, doubt }
+    let Suspect { row, label, suggested, doubt, wrong } = suspect;
+    LabelError { row: input.rows[row as usize], label, suggested, doubt, wrong }
 }
 
 fn page(
@@ -150,11 +142,18 @@ fn page(
         tile("Pulled back", s.pulled_back, &format!("by {} votes", s.votes)),
         tile("Dropped", s.dropped, &format!("votes from {}", s.votes_from)),
     ];
-    if let Some(n) = s.label_errors {
-        tiles.push(tile("Labels in doubt", n, "label_errors.csv"));
+    if let Some(labels) = &s.labels {
+        tiles.push(tile("Labels probably wrong", labels.errors, &format!("about {:.0} of them are", labels.expected)));
     }
-    let doubted = s.label_errors.map_or(String::new(), |n| format!(" {n} labels are probably wrong."));
-    let count = errors.len();
+    let doubted = s.labels.map_or(String::new(), |labels| format!(" {}", labels.sentence()));
+    let label_errors_about = s.labels.map(|labels| match labels.errors {
+        0 => format!("{} No single label is more probably wrong than right.", labels.sentence()),
+        n => format!(
+            "{} {n} labels are more probably wrong than right, of which about {:.0} are wrong; the most doubtful first. All of them are in \
+             label_errors.csv; doubtful_labels.csv has {} others for which another label fits better, though they are probably right.",
+            labels.sentence(), labels.expected, labels.doubtful
+        ),
+    });
     Collection {
         name: input.title(),
         sentence: format!("{clean} of {} images belong to their clusters, {} do not.{doubted}", s.rows, s.rows - clean),
@@ -165,7 +164,8 @@ fn page(
         grouping,
         plain: false,
         suspicious: found.suspicious.clone(),
-        label_errors: (errors, count),
+        label_errors: errors,
+        label_errors_about,
         tried: found.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),
         features: input.features.clone(),
     }

@@ -33,7 +33,7 @@ fn a_row_far_from_its_centre_is_taken_out_and_the_usual_options_write_nothing() 
     assert_ne!(found.rows[6].status, Status::Kept);
     let s = &found.summary;
     assert_eq!(s.kept + s.filtered + s.dropped + s.pulled_back + s.instances, s.rows);
-    assert_eq!((s.out.as_ref(), s.label_errors, found.label_errors.len()), (None, None, 0));
+    assert_eq!((s.out.as_ref(), s.labels, found.label_errors.len()), (None, None, 0));
     let json = serde_json::to_string(&found).unwrap();
     assert_eq!(serde_json::from_str::<PurifyResult>(&json).unwrap(), found);
 }
@@ -63,12 +63,16 @@ fn labels_are_checked_and_bad_rows_counted() {
     let kmeans = KMeansOptions { skip_bad_rows: true, ..KMeansOptions::default() };
     let found = purify(&PurifyOptions { kmeans, out: Some(out.clone()), ..options }, &silent()).unwrap();
     assert_eq!((found.summary.rows, found.summary.unusable), (19, 1));
-    let first = &found.label_errors[0];
+    let first = found.label_errors.iter().chain(&found.doubtful_labels).next().unwrap();
     assert_eq!((first.row, first.label.as_str(), first.suggested.as_str()), (4, "odd", "even"));
+    let labels = found.summary.labels.unwrap();
+    assert_eq!((labels.labels, labels.errors), (19, found.label_errors.len()));
+    assert!(labels.noise.unwrap().share < 0.3 && !labels.sentence().is_empty(), "{labels:?}");
     let written: PurifySummary = serde_json::from_slice(&fs::read(out.join("summary.json")).unwrap()).unwrap();
     assert_eq!(written, found.summary);
-    let errors = fs::read_to_string(out.join("label_errors.csv")).unwrap();
-    assert!(errors.lines().nth(1).unwrap().starts_with("1,4,,odd,even,"), "{errors}");
+    let lists = ["label_errors.csv", "doubtful_labels.csv"].map(|name| fs::read_to_string(out.join(name)).unwrap());
+    let first = lists.iter().flat_map(|list| list.lines().skip(1)).next().unwrap();
+    assert!(first.starts_with("1,4,,odd,even,"), "{lists:?}");
 }
 
 #[test]
