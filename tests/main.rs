@@ -28,6 +28,8 @@ mod faults;
 mod golden;
 #[path = "program/layers.rs"]
 mod layers;
+#[path = "program/precision.rs"]
+mod precision;
 #[path = "program/probes.rs"]
 mod probes;
 #[path = "program/report.rs"]

@@ -18,6 +18,7 @@ const OTHER: &[(&str, &str)] = &[
     ("train.batch", "--batch"),
     ("train.epochs", "--epochs"),
     ("train.init_from", "--init-from"),
+    ("train.precision", "--precision"),
     ("train.rounds", "--rounds"),
     ("train.seed", "--seed"),
 ];

@@ -11,6 +11,7 @@ mod export;
 mod flags;
 mod input;
 mod paper;
+mod precision;
 mod progress;
 mod purify;
 mod report;

@@ -75,6 +75,9 @@ pub struct Args {
     /// Channels of the first stage; 64 is the paper's
     #[arg(long)]
     width: Option<i64>,
+    /// Precision of the network's layers: auto (f32), f32 or bf16 (for CPUs with avx512_bf16)
+    #[arg(long, value_name = "auto|f32|bf16")]
+    precision: Option<String>,
     /// Begin with these weights instead of random ones: a safetensors file in torchvision's names, or a run folder
     #[arg(long, value_name = "FILE|RUN")]
     init_from: Option<PathBuf>,
@@ -138,6 +141,8 @@ impl Args {
         layers.extend(self.cache.as_ref().map(|v| SettingsLayer::flag("--cache", "data.cache", v.as_str())));
         layers.extend(self.strict.then(|| SettingsLayer::flag("--strict", "data.strict", true)));
         layers.extend(self.arch.as_ref().map(|v| SettingsLayer::flag("--arch", "network.arch", v.as_str())));
+        layers
+            .extend(self.precision.as_ref().map(|v| SettingsLayer::flag("--precision", "train.precision", v.as_str())));
         if let Some(clusters) = &self.clusters {
             let value = clusters.parse::<i64>().map(toml::Value::from).unwrap_or_else(|_| clusters.as_str().into());
             layers.push(SettingsLayer::flag("--clusters", "clusters.floor", value));

@@ -1,5 +1,6 @@
 //! Which instruction set the kernels use: found out once at run time, or forced by a test.
 
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// An instruction set that the kernels are compiled for.
@@ -81,13 +82,37 @@ pub(crate) fn level_for(channels: usize) -> Level {
 /// How the activations of a network are stored and the operands of its products are rounded.
 ///
 /// Sums, statistics, parameters, momentum and everything outside of a network's layers are f32 in both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// 32 bits everywhere.
+    #[default]
     F32,
     /// Activations, their gradients and the operands of products in bf16: the sign, exponent and upper seven bits of the
     /// fraction of an f32. Half the memory, and twice the products in a second where [`bf16_supported`].
     Bf16,
+}
+
+impl Precision {
+    /// This precision where the CPU is fast in it, else f32.
+    pub fn or_f32(self) -> Precision {
+        if bf16_supported() { self } else { Precision::F32 }
+    }
+
+    /// Bytes of an activation.
+    pub fn bytes(self) -> usize {
+        match self {
+            Precision::F32 => 4,
+            Precision::Bf16 => 2,
+        }
+    }
+}
+
+/// Its name, as in settings.
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(if *self == Precision::F32 { "f32" } else { "bf16" })
+    }
 }
 
 /// Whether the CPU multiplies bf16 and the level in use is that of AVX-512. Without, tensors of bf16 work too, but slower

@@ -8,11 +8,13 @@ mod resolve;
 mod schedule;
 mod settings;
 mod systems;
+mod training;
 
 pub use layers::{DATA_PRESETS, PRESETS, SettingsLayer, is_system, preset};
 pub use resolve::{Resolved, usual_stored_side};
 pub use settings::*;
 pub use systems::*;
+pub use training::*;
 
 use pcp_core::error::{Error, Result};
 use std::path::Path;

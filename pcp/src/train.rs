@@ -330,6 +330,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
         command: setup.about.command.clone(),
         seed: setup.plan.config.train.seed,
         data: setup.about.data.clone(),
+        precision: setup.plan.config.train.precision,
         threads: rayon::current_num_threads(),
         version: setup.about.version.clone(),
         revision: setup.about.revision.clone(),

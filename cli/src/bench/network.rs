@@ -1,6 +1,7 @@
 //! `pcp bench step` and `pcp bench infer`.
 
 use super::{BenchCommon, positive, random, show, timed};
+use crate::precision::PrecisionArgs;
 use clap::Args;
 use pcp::config::{Arch, Config, LossForm};
 use pcp::data::Batch;
@@ -33,6 +34,8 @@ pub(super) struct NetworkArgs {
     /// Instructions: portable, avx2 or avx512 [default: the best of this CPU]
     #[arg(long)]
     level: Option<String>,
+    #[command(flatten)]
+    precision: PrecisionArgs,
     #[command(flatten)]
     pub(super) common: BenchCommon,
 }
@@ -87,7 +90,7 @@ fn build(args: &NetworkArgs) -> Result<(Network, Batch)> {
         ));
     }
     let config = pcp::config::NetworkSettings { arch, width: args.width, ..Config::default().network };
-    let network = Network::new(&config, size)?;
+    let network = Network::new(&config, size)?.with_precision(args.precision.choice().resolve()?);
     let pixels = random(args.batch * size * size, 3, 0).values;
     Ok((network, Batch { rows: args.batch, pixels }))
 }
@@ -96,6 +99,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
     let n = &args.network;
     positive(&[("bank", args.bank)])?;
     let (network, batch) = build(n)?;
+    let precision = network.precision;
     let (rows, iters, bank_rows) = (n.batch, n.iters, args.bank);
     let seconds = stop.run(move || {
         let mut weights = network.init(0);
@@ -123,6 +127,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
         json!({
             "images_per_second": (rows * iters) as f64 / seconds, "seconds_per_step": seconds / iters as f64,
             "arch": n.arch, "width": n.width, "batch": rows, "bank": args.bank, "level": level(),
+            "precision": precision,
         }),
     )
 }
@@ -130,6 +135,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
 pub(super) fn infer(args: &InferArgs, stop: &Cancel) -> Result<()> {
     let n = &args.network;
     let (network, batch) = build(n)?;
+    let precision = network.precision;
     let (rows, iters) = (n.batch, n.iters);
     let seconds = stop.run(move || {
         let weights = network.init(0);
@@ -140,7 +146,7 @@ pub(super) fn infer(args: &InferArgs, stop: &Cancel) -> Result<()> {
         "inference",
         json!({
             "images_per_second": (rows * iters) as f64 / seconds, "arch": n.arch, "width": n.width, "batch": rows,
-            "level": level(),
+            "level": level(), "precision": precision,
         }),
     )
 }

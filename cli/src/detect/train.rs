@@ -1,5 +1,6 @@
 //! `pcp detect train`.
 
+use crate::precision::PrecisionArgs;
 use crate::train::{caller, command};
 use crate::{progress, table};
 use clap::Parser;
@@ -35,7 +36,7 @@ pub struct Args {
     /// Go on with the run in this folder
     #[arg(long, value_name = "RUN", conflicts_with_all = [
         "backbone", "voc", "out", "overwrite", "set", "classes", "limit", "short_side", "epochs", "batch", "lr", "rois", "proposals",
-        "test_proposals", "width", "seed", "save_minutes",
+        "test_proposals", "width", "precision", "seed", "save_minutes",
     ])]
     resume: Option<PathBuf>,
     /// Image set to learn from
@@ -71,6 +72,8 @@ pub struct Args {
     /// Channels of the first stage of an untrained network [default: 64]
     #[arg(long)]
     width: Option<usize>,
+    #[command(flatten)]
+    precision: PrecisionArgs,
     /// Everything random follows from it
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -132,6 +135,7 @@ impl Args {
             proposals: self.proposals,
             test_proposals: self.test_proposals,
             width: self.width,
+            precision: self.precision.choice(),
             seed: self.seed,
             save_minutes: self.save_minutes,
             overwrite: self.overwrite,

@@ -235,6 +235,7 @@ fn finished(path: &Path) -> RunFolder {
         command: "pcp train".into(),
         seed: 1,
         data: "cifar10".into(),
+        precision: Default::default(),
         threads: 2,
         version: "1".into(),
         revision: "abc".into(),

@@ -18,7 +18,7 @@ pub struct Resolved {
     /// The network.
     pub network: NetworkSettings,
     /// Epochs, optimiser and seed.
-    pub train: TrainSettings,
+    pub train: TrainSettings<Precision>,
     /// Number of clusters, and k-means.
     pub clusters: ClusterSettings<usize>,
     /// Purification of clusters.
@@ -84,14 +84,20 @@ impl Config {
             ));
         }
         let shown = |x: f32| (f64::from(x) * 1e6).round() / 1e6;
-        self.complete(dataset.train.images.len(), || {
+        let precision = self.train.precision.resolve()?;
+        self.complete(dataset.train.images.len(), precision, || {
             let (mean, std) = dataset.mean_std();
             Ok([mean.map(shown), std.map(shown)])
         })
     }
 
     /// Every `"auto"` replaced by a value for `samples` training images; `mean_std` is called only if the mean or the deviation is `"auto"`.
-    fn complete(self, samples: usize, mean_std: impl FnOnce() -> Result<[[f64; 3]; 2]>) -> Result<Resolved> {
+    fn complete(
+        self,
+        samples: usize,
+        precision: Precision,
+        mean_std: impl FnOnce() -> Result<[[f64; 3]; 2]>,
+    ) -> Result<Resolved> {
         let Schedule { floor, history, upper, .. } = self.schedule(samples)?;
         let (size, stored) = (self.image_side(), self.stored_side());
         let every = self.evaluate.every.or(probe_interval(self.train.epochs));
@@ -107,7 +113,7 @@ impl Config {
             data: d.with(size, stored, mean, std),
             augment: self.augment,
             network: self.network,
-            train: self.train,
+            train: self.train.with(precision),
             clusters: c.with(floor),
             purify: p.with(history, upper),
             objective: self.objective,
@@ -135,7 +141,8 @@ impl Resolved {
         };
         let Auto::Value(floor) = config.clusters.floor else { return Err(open("clusters.floor")) };
         // The other values do not depend on the number of images, which is not known here: the floor is the least that is valid.
-        config.complete(floor, || Err(open("data.mean or data.std")))
+        let precision = config.train.precision.written();
+        config.complete(floor, precision, || Err(open("data.mean or data.std")))
     }
 
     /// The request for loading the images.
@@ -184,6 +191,25 @@ impl<A, B> DataSettings<A, B> {
     }
 }
 
+impl<A> TrainSettings<A> {
+    fn with<P>(self, precision: P) -> TrainSettings<P> {
+        TrainSettings {
+            seed: self.seed,
+            rounds: self.rounds,
+            epochs: self.epochs,
+            batch: self.batch,
+            lr: self.lr,
+            lr_schedule: self.lr_schedule,
+            lr_steps: self.lr_steps,
+            momentum: self.momentum,
+            nesterov: self.nesterov,
+            weight_decay: self.weight_decay,
+            precision,
+            init_from: self.init_from,
+        }
+    }
+}
+
 impl<A> ClusterSettings<A> {
     fn with<F>(self, floor: F) -> ClusterSettings<F> {
         let ClusterSettings { progressive, features, instances_from, iterations, spherical, runs, warm_start, .. } =
@@ -222,12 +248,13 @@ impl From<Resolved> for Config {
     fn from(resolved: Resolved) -> Config {
         let Resolved { data: d, clusters: c, purify: p, evaluate: e, .. } = resolved;
         let (size, stored, mean, std) = (d.size, d.stored, d.mean, d.std);
+        let precision = resolved.train.precision.into();
         let (floor, history, upper, every) = (c.floor, p.history, p.upper, e.every);
         Config {
             data: d.with(Auto::Value(size), Auto::Value(stored), Auto::Value(mean), Auto::Value(std)),
             augment: resolved.augment,
             network: resolved.network,
-            train: resolved.train,
+            train: resolved.train.with(precision),
             clusters: c.with(Auto::Value(floor)),
             purify: p.with(Auto::Value(history), Auto::Value(upper)),
             objective: resolved.objective,

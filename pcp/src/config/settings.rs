@@ -1,5 +1,6 @@
 //! The settings. Shares of the epochs are fractions of one round's length T.
 
+use super::TrainSettings;
 use super::systems::{AndSettings, DeepClusterSettings, LaSettings, MethodSettings, MocoSettings};
 use serde::{Deserialize, Serialize};
 
@@ -241,62 +242,6 @@ pub struct NetworkSettings {
 impl Default for NetworkSettings {
     fn default() -> Self {
         NetworkSettings { arch: Arch::Resnet18, width: 64, embedding: 128, stem: Stem::Auto, head: Head::Linear }
-    }
-}
-
-/// How the learning rate falls within a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LrSchedule {
-    /// By `lr_steps`.
-    Steps,
-    /// Half a cosine from `lr` to 0.
-    Cosine,
-}
-
-/// Epochs, optimiser and seed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TrainSettings {
-    /// Seed of all random numbers.
-    pub seed: u64,
-    /// Rounds of `epochs` epochs each. With 0 nothing is trained and the network keeps its initial weights.
-    pub rounds: u32,
-    /// Epochs per round, T.
-    pub epochs: u32,
-    /// Images per step, B.
-    pub batch: usize,
-    /// Learning rate at the start of a round.
-    pub lr: f64,
-    /// How it falls.
-    pub lr_schedule: LrSchedule,
-    /// Pairs `[share of the epochs, factor on lr from there on]`.
-    pub lr_steps: Vec<[f64; 2]>,
-    /// SGD momentum.
-    pub momentum: f64,
-    /// Whether the network uses Nesterov momentum.
-    pub nesterov: bool,
-    /// Weight decay, on all parameters.
-    pub weight_decay: f64,
-    /// A safetensors file with initial weights in torchvision's names; empty for random ones.
-    pub init_from: String,
-}
-
-impl Default for TrainSettings {
-    fn default() -> Self {
-        TrainSettings {
-            seed: 0,
-            rounds: 1,
-            epochs: 200,
-            batch: 128,
-            lr: 0.03,
-            lr_schedule: LrSchedule::Steps,
-            lr_steps: vec![[0.6, 0.1], [0.8, 0.01]],
-            momentum: 0.9,
-            nesterov: false,
-            weight_decay: 5e-4,
-            init_from: String::new(),
-        }
     }
 }
 

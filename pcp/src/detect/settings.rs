@@ -5,7 +5,7 @@ use super::find::Search;
 use super::frame::Preparation;
 use super::proposals::ProposalLimits;
 use super::step::Sampling;
-use crate::config;
+use crate::config::{self, Precision};
 use crate::model::{
     CHECKPOINT_PREFIX, Detector, Model, Weights, WeightsFile, WhichWeights, named_arrays, untrained_card, weights_file,
 };
@@ -62,6 +62,9 @@ pub struct DetectorSettings {
     pub seed: u64,
     /// Minutes between checkpoints within an epoch.
     pub save_minutes: f64,
+    /// The precision of the network's layers.
+    #[serde(default)]
+    pub precision: Precision,
     /// Side of the images that the network was trained on.
     pub size: usize,
     /// Channel means.
@@ -105,9 +108,10 @@ impl DetectorSettings {
         Ok(())
     }
 
-    /// The network.
+    /// The network. It computes in the precision that it is trained in, or in f32 where the CPU has no other.
     pub fn detector(&self) -> Result<Detector> {
-        Detector::new(&self.network, self.size, self.classes.len(), PER_CELL)
+        let detector = Detector::new(&self.network, self.size, self.classes.len(), PER_CELL)?;
+        Ok(detector.with_precision(self.precision.or_f32()))
     }
 
     /// How images are prepared.
@@ -137,7 +141,7 @@ impl DetectorSettings {
     /// The settings that results depend on most, in words.
     pub fn summary(&self) -> String {
         format!(
-            "short side {}, width {}, {} boxes an image, {} proposals ({} at the test), {} epochs, batch {}, lr {}",
+            "short side {}, width {}, {} boxes an image, {} proposals ({} at the test), {} epochs, batch {}, lr {}, {}",
             self.short_side,
             self.network.width,
             self.rois,
@@ -145,7 +149,8 @@ impl DetectorSettings {
             self.test_proposals,
             self.epochs,
             self.batch,
-            self.lr
+            self.lr,
+            self.precision
         )
     }
 

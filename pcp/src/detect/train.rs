@@ -233,6 +233,7 @@ fn finish(setup: &DetectorSetup, state: &DetectorState) -> Result<DetectorResult
         protocol: settings.summary(),
         command: about.command.clone(),
         seed: settings.seed,
+        precision: settings.precision,
         threads: rayon::current_num_threads(),
         version: about.version.clone(),
         revision: about.revision.clone(),

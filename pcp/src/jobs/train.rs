@@ -10,7 +10,7 @@ pub use request::RunRequest;
 use super::images::{read, read_again};
 use super::log::RunLog;
 use super::report::report_at_end;
-use crate::config::Resolved;
+use crate::config::{Resolved, check_resumable};
 use crate::data::{Dataset, free_memory};
 use crate::method::Method;
 use crate::model::Network;
@@ -160,6 +160,7 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
         observer.note(&format!("{} is finished; this is its result", path.display()));
         return Ok(TrainResult::new(&run, result));
     }
+    check_resumable(path, config.train.precision)?;
     let run = run.locked()?;
     let dataset = read_again(&config, observer)?;
     let replaced = run.changed_files(&dataset);
@@ -225,7 +226,7 @@ fn prepare(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Prepare
     source.check_dir(!config.data.dir.is_empty())?;
     let dataset = read(config.load_request()?, observer)?;
     let config = config.resolve(&dataset)?;
-    let network = Network::new(&config.network, config.data.size)?;
+    let network = Network::new(&config.network, config.data.size)?.with_precision(config.train.precision);
     check_room(&network, &config.train, dataset.train.images.len(), free_memory())?;
     if !config.train.init_from.is_empty() {
         let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;

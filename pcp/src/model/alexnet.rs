@@ -4,7 +4,7 @@ use super::Network;
 use super::graph::{Graph, Op};
 use super::layers::{Builder, ConvBn, ConvSpec, Linear, Pass, conv_bn, dropout, linear, rectified};
 use super::weights::Init;
-use crate::config::Arch;
+use crate::config::{Arch, Precision};
 use burn::tensor::Tensor;
 use kernels::Conv;
 
@@ -148,16 +148,17 @@ impl AlexNet {
         let [b, h, w, c] = x.dims();
         // torchvision flattens channels first.
         let x = x.permute([0, 3, 1, 2]).reshape([b, c * h * w]);
+        let f32 = |x| kernels::cast(x, Precision::F32);
         match &self.hidden {
             Hidden::Dropout([first, second]) => {
-                let x = rectified(linear(pass, first, dropout(pass, 0, x)));
+                let x = rectified(linear(pass, first, dropout(pass, 0, f32(x))));
                 rectified(linear(pass, second, dropout(pass, 1, x)))
             }
             Hidden::Norm([first, second]) => {
                 let x = conv_bn(pass, first, x.reshape([b, 1, 1, c * h * w]), None);
                 let x = conv_bn(pass, second, x, None);
                 let k = x.dims()[3];
-                x.reshape([b, k])
+                f32(x.reshape([b, k]))
             }
         }
     }

@@ -1,8 +1,10 @@
 //! The description inside a model file: the network and the preprocessing of its images.
 
-use crate::config::{self, AugmentSettings, DataSettings, Resolved, usual_stored_side};
+use super::Network;
+use crate::config::{self, AugmentSettings, DataSettings, Precision, Resolved, usual_stored_side};
 use crate::data::CleanView;
 use crate::data::augment::Augmenter;
+use pcp_core::error::Result;
 use serde::{Deserialize, Serialize};
 
 /// The description inside a model file: the network, the preprocessing of its images, and when it was saved.
@@ -10,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct ModelCard {
     /// The network.
     pub network: config::NetworkSettings,
+    /// The precision that it was trained in.
+    #[serde(default)]
+    pub precision: Precision,
     /// Side of its images.
     pub size: usize,
     /// The clean view's margin.
@@ -31,7 +36,13 @@ impl ModelCard {
     /// The card of a run's weights in this round and epoch.
     pub fn of_run(config: &Resolved, (round, epoch): (u32, u32)) -> ModelCard {
         let DataSettings { size, margin, stored, mean, std, .. } = config.data;
-        ModelCard { network: config.network.clone(), size, margin, stored: Some(stored), mean, std, round, epoch }
+        let (network, precision) = (config.network.clone(), config.train.precision);
+        ModelCard { network, precision, size, margin, stored: Some(stored), mean, std, round, epoch }
+    }
+
+    /// The network without weights. It computes in the precision that it was trained in, or in f32 where the CPU has no other.
+    pub fn build(&self) -> Result<Network> {
+        Ok(Network::new(&self.network, self.size)?.with_precision(self.precision.or_f32()))
     }
 
     /// The preprocessing of images.

@@ -10,7 +10,7 @@ use super::layers::{Builder, Convolution, Linear, Pass, convolved, linear};
 use super::network::{Maps, to_features};
 use super::resnet::{ResNet, large_stem};
 use super::weights::{Init, Named, Spec, Weights, to_vec};
-use crate::config::{self, Arch};
+use crate::config::{self, Arch, Precision};
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
@@ -32,6 +32,7 @@ pub struct Detector {
     boxes: Linear,
     parameters: Vec<Spec>,
     buffers: Vec<Spec>,
+    precision: Precision,
     /// Which parameters are trained.
     learns: Vec<bool>,
     /// Channels of the map.
@@ -119,7 +120,25 @@ impl Detector {
         };
         let learns = parameters.iter().map(|p| !frozen(&p.name)).collect();
         let body = body.halving();
-        Ok(Detector { body, propose, objectness, steps, scores, boxes, parameters, buffers, learns, channels })
+        let precision = Precision::F32;
+        Ok(Detector {
+            body,
+            propose,
+            objectness,
+            steps,
+            scores,
+            boxes,
+            parameters,
+            buffers,
+            precision,
+            learns,
+            channels,
+        })
+    }
+
+    /// The detector with layers that compute in `precision`. What they give is f32, and so are the layers after the last map.
+    pub fn with_precision(self, precision: Precision) -> Detector {
+        Detector { precision, ..self }
     }
 
     /// Initial weights, a function of the seed alone.
@@ -162,19 +181,22 @@ impl Detector {
     fn early(&self, weights: &Weights, frames: Frames) -> Tensor<4> {
         let data = TensorData::new(frames.pixels, [frames.rows, frames.height, frames.width, 3]);
         let pass = Pass::inference(weights);
-        let x = self.body.stem(&pass, Tensor::from_data(data, &Device::flex()));
+        let x = kernels::cast(Tensor::from_data(data, &Device::flex()), self.precision);
+        let x = self.body.stem(&pass, x);
         self.body.stage(&pass, 0, x)
     }
 
     fn proposing(&self, pass: &Pass, x: Tensor<4>) -> [Tensor<4>; 3] {
         let maps = (1..LAST).fold(x, |x, stage| self.body.stage(pass, stage, x));
-        let inner = convolved(pass, &self.propose, maps.clone());
+        let f32 = |x| kernels::cast(x, Precision::F32);
+        let inner = f32(convolved(pass, &self.propose, maps.clone()));
         let objectness = convolved(pass, &self.objectness, inner.clone());
         let steps = convolved(pass, &self.steps, inner);
-        [maps, objectness, steps]
+        [f32(maps), objectness, steps]
     }
 
     fn judging(&self, pass: &Pass, crops: Tensor<4>) -> [Tensor<2>; 2] {
+        let crops = kernels::cast(crops, self.precision);
         let pooled = kernels::mean_pool(self.body.stage(pass, LAST, crops));
         [linear(pass, &self.scores, pooled.clone()), linear(pass, &self.boxes, pooled)]
     }
@@ -296,6 +318,32 @@ mod tests {
         assert_eq!((scores.rows, scores.dim, boxes.dim), (3, 3, 8));
         assert!(far(&judgement.scores.values, &scores.values) < 1e-6);
         assert!(far(&judgement.boxes.values, &boxes.values) < 1e-6);
+    }
+
+    /// A layer in bf16 is off by about 1 %.
+    #[test]
+    fn bf16_is_close_to_f32() {
+        let (f32, weights) = small();
+        let bf16 = f32.clone().with_precision(Precision::Bf16);
+        let crops = wave(3 * SIDE * SIDE * f32.channels, 0.3);
+        let of = |detector: &Detector| {
+            let seen = detector.propose(&weights, frames());
+            let [scores, boxes] = detector.classify(&weights, crops.clone(), SIDE);
+            let judgement = detector.classify_in_training(&weights, crops.clone(), SIDE);
+            let (heads, by_crops) = detector.classify_gradients(judgement, wave(9, 0.4), wave(24, 0.8));
+            let proposals = detector.propose_in_training(&weights, frames());
+            let [a, b, c] = [(16, 0.2), (9, 0.5), (36, 0.9)].map(|(n, step)| wave(2 * 12 * n, step));
+            let found = detector.proposal_gradients(proposals, a, b, c).with(heads);
+            let gradients = found.into_iter().flatten().map(|g| to_vec(g.into_data()));
+            let outputs = [seen.maps.values, seen.objectness, seen.steps, scores.values, boxes.values, by_crops];
+            outputs.into_iter().chain(gradients).collect::<Vec<_>>()
+        };
+        for (place, (exact, found)) in of(&f32).iter().zip(of(&bf16)).enumerate() {
+            let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| x * x).sum::<f32>();
+            let difference = square(&mut exact.iter().zip(&found).map(|(a, b)| a - b));
+            let off = (difference / square(&mut exact.iter().copied())).sqrt();
+            assert!(off > 0.0 && off < 0.1, "{place}: {off}");
+        }
     }
 
     /// Both parts against finite differences, by one entry of every kind of parameter, and by a cropped map; frozen

@@ -48,7 +48,8 @@ pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     let network = config::NetworkSettings { arch, width, embedding: *embedding, stem, head };
     let (mean, std) = if large { IMAGENET } else { CIFAR };
     let (size, margin) = if large { (224, 256.0 / 224.0) } else { (32, 1.0) };
-    Ok(ModelCard { network, size, margin, stored: None, mean, std, round: 0, epoch: 0 })
+    let precision = config::Precision::F32;
+    Ok(ModelCard { network, precision, size, margin, stored: None, mean, std, round: 0, epoch: 0 })
 }
 
 /// Initial weights of a network from a file.

@@ -3,7 +3,7 @@
 use super::layers::{self, Builder, Pass, linear, rectified};
 use super::weights::{self, Named, Spec, Weights};
 use super::{alexnet, resnet};
-use crate::config::{self, Arch, FeatureKind, Head};
+use crate::config::{self, Arch, FeatureKind, Head, Precision};
 use crate::data::Batch;
 use burn::tensor::{Device, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
@@ -24,6 +24,8 @@ pub struct Network {
     pub(super) head: Vec<layers::Linear>,
     pub(super) parameters: Vec<Spec>,
     buffers: Vec<Spec>,
+    /// The precision that its layers compute in.
+    pub precision: Precision,
     /// Side of its input images.
     pub size: usize,
     /// Length of an embedding, D.
@@ -108,7 +110,13 @@ impl Network {
             ],
         };
         let Builder { parameters, buffers } = build;
-        Ok(Network { body, head, parameters, buffers, size, embedding: config.embedding, pooled })
+        let precision = Precision::F32;
+        Ok(Network { body, head, parameters, buffers, precision, size, embedding: config.embedding, pooled })
+    }
+
+    /// The network with layers that compute in `precision`.
+    pub fn with_precision(self, precision: Precision) -> Network {
+        Network { precision, ..self }
     }
 
     /// Number of trained parameters.
@@ -152,10 +160,11 @@ impl Network {
 
     fn tensor(&self, batch: Batch) -> Tensor<4> {
         let data = TensorData::new(batch.pixels, [batch.rows, self.size, self.size, 3]);
-        Tensor::from_data(data, &Device::flex())
+        kernels::cast(Tensor::from_data(data, &Device::flex()), self.precision)
     }
 
-    /// Pooled features of a batch; `on_map` is called with every layer's index and map.
+    /// Pooled features of a batch, in f32; `on_map` is called with every layer's index and map,
+    /// which is in the network's precision.
     fn forward_body(&self, pass: &Pass, x: Tensor<4>, on_map: &mut dyn FnMut(usize, &Tensor<4>)) -> Tensor<2> {
         match &self.body {
             Body::ResNet(net) => net.forward(pass, x, on_map),
@@ -197,7 +206,8 @@ impl Network {
             self.forward_body(&Pass::inference(weights), self.tensor(block), &mut |place, map| {
                 for (i, _) in places.iter().enumerate().filter(|(_, p)| **p == place) {
                     let [rows, height, width, channels] = map.dims();
-                    found[i] = Maps { rows, height, width, channels, values: weights::to_vec(map.to_data()) };
+                    let map = kernels::cast(map.clone(), Precision::F32);
+                    found[i] = Maps { rows, height, width, channels, values: weights::to_vec(map.into_data()) };
                 }
             });
             found

@@ -171,6 +171,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, NetworkSettings as Settings};
     use crate::model::ModelCard;
+    use crate::model::untrained_card;
 
     /// Fields of a message: number and content; whole numbers as their bytes.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
@@ -216,8 +217,7 @@ mod tests {
             let arch = toml::Value::from(arch).try_into().unwrap();
             let settings = Settings { arch, width: 4, ..Config::default().network };
             let (mean, std) = ([0.5; 3], [0.25; 3]);
-            let card =
-                ModelCard { network: settings, size: side, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 };
+            let card = ModelCard { size: side, mean, std, ..untrained_card(settings) };
             let model = Model::untrained(card, 0).unwrap();
             let whole = fields(&model.onnx(preprocess));
             let graph = fields(&whole.iter().find(|(n, _)| *n == 7).unwrap().1);

@@ -1,7 +1,7 @@
 //! Opening a trained network: from a run folder, one of its files, or a file of another tool.
 
 use super::foreign::recognised;
-use super::{Model, ModelCard, Named, Network, named_arrays};
+use super::{Model, ModelCard, Named, named_arrays};
 use crate::config;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
@@ -79,7 +79,7 @@ impl Model {
     pub fn of_run(run: &RunFolder, which: WhichWeights) -> Result<Model> {
         let (config, _) = run.read_config()?;
         let mut card = ModelCard::of_run(&config, (0, 0));
-        let network = Network::new(&card.network, card.size)?;
+        let network = card.build()?;
         if which == WhichWeights::Untrained {
             return Model::untrained(card, config.train.seed);
         }
@@ -106,7 +106,7 @@ impl Model {
 
     /// The network that `card` describes, with random weights of `seed`.
     pub fn untrained(card: ModelCard, seed: u64) -> Result<Model> {
-        let network = Network::new(&card.network, card.size)?;
+        let network = card.build()?;
         Ok(Model { weights: network.init(seed), network: Arc::new(network), card, file: None, trained: None })
     }
 
@@ -119,7 +119,7 @@ impl Model {
                 (card_of(path, &arrays)?, arrays, false)
             }
         };
-        let network = Network::new(&card.network, card.size)?;
+        let network = card.build()?;
         let weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
         let trained = ours.then_some((card.round, card.epoch));
         Ok(Model { network: Arc::new(network), weights, card, file: Some(path.to_path_buf()), trained })
@@ -177,7 +177,8 @@ pub(super) const CIFAR: ([f64; 3], [f64; 3]) = ([0.4914, 0.4822, 0.4465], [0.202
 /// The card of an untrained network for images of CIFAR's size.
 pub fn untrained_card(network: config::NetworkSettings) -> ModelCard {
     let (mean, std) = CIFAR;
-    ModelCard { network, size: 32, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 }
+    let precision = config::Precision::F32;
+    ModelCard { network, precision, size: 32, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 }
 }
 
 #[cfg(test)]

@@ -188,10 +188,10 @@ pub fn flat(values: Vec<f32>) -> Tensor<1> {
     Tensor::from_data(TensorData::new(values, [n]), &Device::flex())
 }
 
-/// The values of a tensor; all tensors here are f32.
+/// The values of a tensor of f32.
 pub fn to_vec(data: TensorData) -> Vec<f32> {
     match data.try_into_vec::<f32>() {
         Ok(values) => values,
-        Err(e) => unreachable!("all tensors hold f32: {e:?}"),
+        Err(e) => unreachable!("maps in another precision are cast to f32 first: {e:?}"),
     }
 }

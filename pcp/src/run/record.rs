@@ -1,5 +1,6 @@
 //! The records of a run: one per epoch and one result at the end, for networks and for detectors.
 
+use crate::config::Precision;
 use pcp_core::text::{columns, duration};
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,9 @@ pub struct RunResult {
     pub seed: u64,
     /// The data set.
     pub data: String,
+    /// The precision that the network was trained in.
+    #[serde(default)]
+    pub precision: Precision,
     /// Threads of the last session.
     pub threads: usize,
     /// Version of this program.
@@ -179,6 +183,9 @@ pub struct DetectorResult {
     pub command: String,
     /// The seed.
     pub seed: u64,
+    /// The precision that the network was trained in.
+    #[serde(default)]
+    pub precision: Precision,
     /// Threads of the last session.
     pub threads: usize,
     /// Version of this program.

@@ -99,7 +99,7 @@ fn config_and_about_come_back() {
     let without = |key: &str| -> String {
         text.lines().filter(|line| !line.starts_with(&format!("{key} ="))).map(|line| format!("{line}\n")).collect()
     };
-    for key in ["stored", "size", "history", "upper", "every"] {
+    for key in ["stored", "size", "history", "upper", "every", "precision"] {
         std::fs::write(&path, without(key)).unwrap();
         assert_eq!(run.read_config().unwrap().0, resolved(), "{key}");
     }

@@ -54,7 +54,8 @@ impl Setup {
         observer: Arc<dyn Observer>,
     ) -> Result<Setup> {
         let dataset = Arc::new(dataset);
-        let network = Arc::new(Network::new(&config.network, config.data.size)?);
+        let network = Network::new(&config.network, config.data.size)?.with_precision(config.train.precision);
+        let network = Arc::new(network);
         let loader = Loader::new(dataset.clone(), config.augmenter());
         let probe = Probe::new(dataset.clone(), loader.clone(), &config);
         let method = method::of(config.method.system);
@@ -256,15 +257,16 @@ impl Setup {
 }
 
 /// Bytes of weights, gradients, momentum and `more` copies of the weights, and of a step that is shown so many views. A step
-/// peaks at about five times the outputs of its convolutions (as measured): what they give, what batch norm makes of it,
-/// gradients of both, and room to work in.
+/// peaks at about three times the outputs of its convolutions (measured: 2.7 to 2.9 times in f32, 3.1 to 3.2 times in bf16): what
+/// they give, what batch norm makes of it, gradients, and room to work in.
 fn training_bytes(network: &Network, shown: usize, more: usize) -> f64 {
-    4.0 * ((3 + more) as f64 * network.parameter_count() as f64 + 5.0 * network.map_floats() as f64 * shown as f64)
+    let maps = (network.precision.bytes() * network.map_floats() * shown) as f64;
+    4.0 * (3 + more) as f64 * network.parameter_count() as f64 + 3.2 * maps
 }
 
 /// Refuses a network that has no room to train in the memory that is free, as far as that is known. What it needs is estimated
 /// from below and may be half as much again: better a run that swaps than none where there might have been one.
-pub fn check_room(network: &Network, train: &TrainSettings, images: usize, free: Option<u64>) -> Result<()> {
+pub fn check_room<P>(network: &Network, train: &TrainSettings<P>, images: usize, free: Option<u64>) -> Result<()> {
     let needed = training_bytes(network, train.batch.min(images), 0);
     match free {
         Some(free) if train.rounds > 0 && needed > 1.5 * free as f64 => Err(Error::usage(

@@ -1,6 +1,7 @@
 //! Detectors on made-up shapes, too small to find anything.
 
 use super::*;
+use crate::config::PrecisionChoice;
 use crate::detect::settings::{DetectorSettings, RANDOM};
 use crate::detect::shapes;
 use crate::observe::{Live, Silent};
@@ -67,10 +68,24 @@ fn tiny() -> (TempDir, DetectTrainOptions) {
 
 #[test]
 fn a_detector_that_was_cancelled_goes_on_with_the_same_bits_and_is_measured() {
+    goes_on_and_is_measured(PrecisionChoice::F32);
+}
+
+#[test]
+fn a_detector_in_bf16_goes_on_and_is_measured_too() {
+    match PrecisionChoice::Bf16.resolve() {
+        Ok(_) => goes_on_and_is_measured(PrecisionChoice::Bf16),
+        Err(_) => eprintln!("skipped: this CPU has no avx512_bf16"),
+    }
+}
+
+fn goes_on_and_is_measured(precision: PrecisionChoice) {
     let (dir, options) = tiny();
+    let options = DetectTrainOptions { precision, ..options };
     let heard = Arc::new(Heard::default());
     let observer: Arc<dyn Observer> = heard.clone();
     let whole = detect_train(&options, &observer).unwrap();
+    assert_eq!(whole.precision, precision.resolve().unwrap());
     assert_eq!((whole.images, &heard.epochs.lock().unwrap()[..]), (4, &[0, 1][..]));
     let log = std::fs::read_to_string(options.out.join("train.log")).unwrap();
     let notes = heard.notes.lock().unwrap().join("\n");

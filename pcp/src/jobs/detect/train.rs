@@ -1,6 +1,7 @@
 //! Training of a detector.
 
 use super::{checked_limit, read_voc};
+use crate::config::{PrecisionChoice, check_resumable};
 use crate::detect::settings::{self, DetectorSettings, RANDOM};
 use crate::detect::train::{DetectorSetup, DetectorState, train};
 use crate::detect::voc;
@@ -45,6 +46,8 @@ pub struct DetectTrainOptions {
     pub test_proposals: usize,
     /// Channels of the first stage of an untrained network; otherwise 64.
     pub width: Option<usize>,
+    /// Precision of the network's layers.
+    pub precision: PrecisionChoice,
     /// Everything random follows from it.
     pub seed: u64,
     /// Minutes between checkpoints within an epoch.
@@ -73,6 +76,7 @@ impl DetectTrainOptions {
             proposals: 2000,
             test_proposals: 300,
             width: None,
+            precision: PrecisionChoice::Auto,
             seed: 0,
             save_minutes: 5.0,
             overwrite: false,
@@ -88,6 +92,7 @@ impl DetectTrainOptions {
     /// The settings, and the network to build on.
     fn resolved(&self) -> Result<(DetectorSettings, Model)> {
         let limit = checked_limit(self.limit)?;
+        let precision = self.precision.resolve()?;
         let begun = settings::backbone(&self.backbone, self.width)?;
         let classes = voc::classes(&self.classes)?;
         let backbone = match self.backbone.as_str() {
@@ -112,6 +117,7 @@ impl DetectTrainOptions {
             test_proposals: self.test_proposals,
             seed: self.seed,
             save_minutes: self.save_minutes,
+            precision,
             size: begun.card.size,
             mean: begun.card.mean,
             std: begun.card.std,
@@ -168,6 +174,7 @@ pub fn detect_resume(path: &Path, observer: &Arc<dyn Observer>) -> Result<Detect
         observer.note(&format!("{} is finished; this is its result", path.display()));
         return Ok(result);
     }
+    check_resumable(path, settings.precision)?;
     let run = run.locked()?;
     let detector = Arc::new(settings.detector()?);
     let data = read_voc(Path::new(&settings.voc), &settings.set, &settings.classes, settings.limit, observer)?;

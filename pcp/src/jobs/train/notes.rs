@@ -15,11 +15,12 @@ pub(super) fn describe(setup: &Setup, observer: &dyn Observer) {
     let classes = count(&data.train.labels).map(|n| format!(", {n} classes{use_of}")).unwrap_or_default();
     observer.note(&format!("data      {}: {} images to learn from{test}{classes}", data.name, data.train.images.len()));
     observer.note(&format!(
-        "network   {:?}, width {}, {} px, {:.1} M parameters",
+        "network   {:?}, width {}, {} px, {:.1} M parameters, {}",
         config.network.arch,
         config.network.width,
         network.size,
-        network.parameter_count() as f64 / 1e6
+        network.parameter_count() as f64 / 1e6,
+        network.precision
     ));
     let trains = match config.train.rounds {
         0 => "nothing is trained".to_string(),

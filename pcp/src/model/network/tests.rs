@@ -72,6 +72,72 @@ fn every_network_gives_unit_vectors_and_finite_gradients() {
     }
 }
 
+/// Length of `a - b` over that of `b`.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
+    assert_eq!(a.len(), b.len());
+    (square(&mut a.iter().zip(b).map(|(a, b)| a - b)) / square(&mut b.iter().copied())).sqrt()
+}
+
+/// A layer in bf16 is off by about 1 %, and errors of twenty layers add up like independent ones, to about 5 %; in the gradient of a
+/// layer those of the layers behind it, too.
+#[test]
+fn networks_in_bf16_are_close_to_those_in_f32() {
+    for (arch, width, size) in [(Arch::Resnet18, 8, 32), (Arch::Alexnet, 8, 32), (Arch::Alexnet224, 4, 80)] {
+        let f32 = network(arch, width, size);
+        let bf16 = f32.clone().with_precision(Precision::Bf16);
+        let weights = f32.init(3);
+        let (views, few) = (batch(32, size, 2), batch(4, size, 1));
+        for (name, kind) in f32.feature_kinds() {
+            let [exact, found] = [&f32, &bf16].map(|net| net.features(&weights, &few, kind).values);
+            let off = distance(&found, &exact);
+            assert!(off > 1e-5 && off < 0.05, "{arch:?}, {name}: {off}");
+        }
+        let steps = [&f32, &bf16].map(|net| {
+            let ids: Vec<u64> = (0..16).collect();
+            net.step(&weights, views.clone(), 2, dropout(&ids), FeatureKind::Embedding, |v| {
+                ((), (0..v.values.len()).map(|i| (i as f32 * 0.37).sin()).collect())
+            })
+        });
+        let off = distance(&steps[1].features.values, &steps[0].features.values);
+        assert!(off < 0.1, "{arch:?}: {off}");
+        for ((exact, found), spec) in steps[0].gradients.iter().zip(&steps[1].gradients).zip(&f32.parameters) {
+            let [exact, found] = [exact, found].map(|g| weights::to_vec(g.to_data()));
+            // The gradient of a bias before batch norm is zero but for rounding.
+            if exact.iter().map(|g| g.abs()).fold(0.0, f32::max) > 1e-3 {
+                let off = distance(&found, &exact);
+                assert!(off < 0.3, "{arch:?}, {}: {off}", spec.name);
+            }
+        }
+        for (exact, found) in steps[0].moments.iter().zip(&steps[1].moments) {
+            assert!(distance(&found.variance, &exact.variance) < 0.1, "{arch:?}");
+        }
+    }
+}
+
+#[test]
+fn bf16_gives_the_same_bits_on_any_number_of_threads() {
+    for (arch, width, size) in [(Arch::Resnet18, 8, 32), (Arch::Alexnet, 8, 32)] {
+        let net = network(arch, width, size).with_precision(Precision::Bf16);
+        let weights = net.init(3);
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let ids: Vec<u64> = (0..20).collect();
+                let step = net.step(&weights, batch(40, size, 2), 2, dropout(&ids), FeatureKind::Embedding, |v| {
+                    ((), v.values.iter().map(|v| v.sin()).collect())
+                });
+                let gradients: Vec<Vec<f32>> = step.gradients.iter().map(|g| weights::to_vec(g.to_data())).collect();
+                (step.features, gradients, net.features(&weights, &batch(40, size, 2), FeatureKind::Embedding))
+            })
+        };
+        let one = on(1);
+        for threads in [2, 3] {
+            assert!(on(threads) == one, "{arch:?} on {threads} threads");
+        }
+    }
+}
+
 #[test]
 fn images_too_small_for_alexnet_are_refused() {
     let config = config::NetworkSettings { arch: Arch::Alexnet224, ..Config::default().network };
