@@ -160,7 +160,8 @@ impl SettingsLayer {
                 Ok(())
             }
             Err(e) => {
-                let what = e.message().lines().next().unwrap_or_default().to_string();
+                // Backticks are for names of settings.
+                let what = e.message().lines().next().unwrap_or_default().replace('`', "\"");
                 let what =
                     what.replace("data did not match any variant of untagged enum Auto", "not of the right type");
                 let before = match before {

@@ -79,38 +79,46 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
     (square(&mut a.iter().zip(b).map(|(a, b)| a - b)) / square(&mut b.iter().copied())).sqrt()
 }
 
-/// A layer in bf16 is off by about 1 %, and errors of twenty layers add up like independent ones, to about 5 %; in the gradient of a
-/// layer those of the layers behind it, too.
+/// Weights that are off by about 1 %, as much as a layer in bf16 is off.
+fn shaken(net: &Network, weights: &Weights) -> Weights {
+    let mut s = Key { purpose: Purpose::Synthetic, seed: 7, round: 0, epoch: 0 }.stream(0, 0);
+    let mut named = net.named(weights);
+    let kernels = named.iter_mut().filter(|n| n.shape.len() > 1);
+    kernels.for_each(|n| n.values.iter_mut().for_each(|w| *w *= 1.0 + 0.01 * s.normal()));
+    net.from_named(&named).unwrap()
+}
+
+/// How far features and gradients of a network in bf16 are from those in f32 depends on how they magnify an error: they are compared with
+/// those of weights that are off by as much as a layer in bf16 is.
 #[test]
-fn networks_in_bf16_are_close_to_those_in_f32() {
+fn networks_in_bf16_are_as_close_to_those_in_f32_as_their_layers() {
     for (arch, width, size) in [(Arch::Resnet18, 8, 32), (Arch::Alexnet, 8, 32), (Arch::Alexnet224, 4, 80)] {
         let f32 = network(arch, width, size);
         let bf16 = f32.clone().with_precision(Precision::Bf16);
         let weights = f32.init(3);
-        let (views, few) = (batch(32, size, 2), batch(4, size, 1));
-        for (name, kind) in f32.feature_kinds() {
-            let [exact, found] = [&f32, &bf16].map(|net| net.features(&weights, &few, kind).values);
-            let off = distance(&found, &exact);
-            assert!(off > 1e-5 && off < 0.05, "{arch:?}, {name}: {off}");
-        }
-        let steps = [&f32, &bf16].map(|net| {
-            let ids: Vec<u64> = (0..16).collect();
-            net.step(&weights, views.clone(), 2, dropout(&ids), FeatureKind::Embedding, |v| {
-                ((), (0..v.values.len()).map(|i| (i as f32 * 0.37).sin()).collect())
-            })
-        });
-        let off = distance(&steps[1].features.values, &steps[0].features.values);
-        assert!(off < 0.1, "{arch:?}: {off}");
-        for ((exact, found), spec) in steps[0].gradients.iter().zip(&steps[1].gradients).zip(&f32.parameters) {
-            let [exact, found] = [exact, found].map(|g| weights::to_vec(g.to_data()));
-            // The gradient of a bias before batch norm is zero but for rounding.
-            if exact.iter().map(|g| g.abs()).fold(0.0, f32::max) > 1e-3 {
-                let off = distance(&found, &exact);
-                assert!(off < 0.3, "{arch:?}, {}: {off}", spec.name);
+        let shaken = shaken(&f32, &weights);
+        let of = |net: &Network, weights: &Weights| {
+            let mut all: Vec<(String, Vec<f32>)> = Vec::new();
+            for (name, kind) in net.feature_kinds() {
+                all.push((name, net.features(weights, &batch(4, size, 1), kind).values));
             }
-        }
-        for (exact, found) in steps[0].moments.iter().zip(&steps[1].moments) {
-            assert!(distance(&found.variance, &exact.variance) < 0.1, "{arch:?}");
+            let ids: Vec<u64> = (0..16).collect();
+            let step = net.step(weights, batch(32, size, 2), 2, dropout(&ids), FeatureKind::Embedding, |v| {
+                ((), (0..v.values.len()).map(|i| (i as f32 * 0.37).sin()).collect())
+            });
+            all.push(("features".into(), step.features.values));
+            all.push(("variances".into(), step.moments.iter().flat_map(|m| m.variance.clone()).collect()));
+            let gradients = net.parameters.iter().zip(&step.gradients);
+            all.extend(gradients.map(|(spec, g)| (spec.name.clone(), weights::to_vec(g.to_data()))));
+            all
+        };
+        let (exact, found, moved) = (of(&f32, &weights), of(&bf16, &weights), of(&f32, &shaken));
+        for (((name, exact), (_, found)), (_, moved)) in exact.iter().zip(&found).zip(&moved) {
+            // The gradient of a bias before batch norm is zero but for rounding.
+            if exact.iter().any(|x| x.abs() > 1e-3) {
+                let (off, allowed) = (distance(found, exact), 3.0 * distance(moved, exact));
+                assert!(off > 0.0 && off < allowed, "{arch:?}, {name}: {off}, {allowed}");
+            }
         }
     }
 }
