@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Whether this CPU computes in bf16; otherwise the test says that it is skipped.
+#[allow(clippy::print_stderr)]
 fn supported() -> bool {
     let supported = kernels::bf16_supported();
     if !supported {
