@@ -19,7 +19,7 @@ mod summary;
 mod tests;
 
 pub use collection::{Collection, Suspect, collection_section};
-pub use page::page;
+pub use page::{DRAWING, STYLE, page};
 
 use crate::data::{Dataset, Images, Labels};
 use crate::run::RunFolder;

@@ -5,15 +5,20 @@ use pcp_core::error::{Error, Result};
 use serde_json::json;
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
-const STYLE: &str = include_str!("../../assets/report.css");
 const SCRIPT: &str = include_str!("../../assets/report.js");
+
+/// The style of the report, which the page of `pcp serve` shares.
+pub const STYLE: &str = include_str!("../../assets/report.css");
+/// The drawing code of the report, which the page of `pcp serve` shares.
+pub const DRAWING: &str = include_str!("../../assets/draw.js");
 
 /// One HTML file about some runs. Names and texts enter it as JSON only, which the script shows as text.
 pub fn page(views: &[PageSection]) -> Result<String> {
     let data = json!({ "version": env!("CARGO_PKG_VERSION"), "runs": views });
     let data = serde_json::to_string(&data).map_err(|e| Error::file(e.to_string(), "please report this"))?;
     // The data are inserted last, so that placeholders in them are not replaced.
-    let page = TEMPLATE.replacen("{{style}}", STYLE, 1).replacen("{{script}}", SCRIPT, 1);
+    let page = TEMPLATE.replacen("{{style}}", STYLE, 1).replacen("{{drawing}}", DRAWING, 1);
+    let page = page.replacen("{{script}}", SCRIPT, 1);
     Ok(page.replacen("{{data}}", &inert(&data), 1))
 }
 
