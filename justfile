@@ -16,6 +16,10 @@ browser *arguments:
 exports:
     tests/exports/run
 
+# The Python package: wheel, tests, types
+python *arguments:
+    python/test {{arguments}}
+
 # Event files in TensorBoard's own reader
 tensorboard:
     tests/tensorboard/run
@@ -42,7 +46,7 @@ golden:
 
 # What would be uploaded to crates.io, without uploading it
 package:
-    cargo package --workspace
+    cargo package --workspace --exclude pcp-python
 
 # Format the code
 fmt:

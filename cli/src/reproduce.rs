@@ -172,7 +172,7 @@ impl Session {
                     self.say(&format!("{place}: {}{}", said.unwrap_or("drawn".into()), self.to_go(i + 1)));
                 }
                 Err(e) if e.kind == Kind::Stopped => {
-                    let command = train::command(std::env::args().skip(1));
+                    let command = train::command(crate::words());
                     let hint = format!("go on with the same command: {command}");
                     return Err(Error { message: format!("{}: {}", job.title(), e.message), hint, ..e });
                 }

@@ -11,7 +11,8 @@ use pcp_core::error::{Error, Kind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const REVISION: &str = env!("PCP_REVISION");
+/// The revision that the program was built from; `unknown` where git does not know.
+pub const REVISION: &str = env!("PCP_REVISION");
 
 #[derive(Parser)]
 #[command(
@@ -175,7 +176,7 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
         let found = with_offer(&request, args.quiet || args.json, stop, |observer| forecast(&request, observer))?;
         return if args.json { super::print_json(&found) } else { super::print(table::forecast(&found).trim_end()) };
     }
-    let caller = caller(command(std::env::args().skip(1)));
+    let caller = caller(command(crate::words()));
     let done = match args.resume {
         Some(run) => resume(&ResumeOptions { run, request, no_report, caller }, &progress::training(args.quiet, stop))?,
         None => {

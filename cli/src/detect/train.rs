@@ -100,7 +100,7 @@ pub fn run(args: &Args, stop: &Cancel) -> Result<()> {
     let (folder, result) = match &args.resume {
         Some(run) => (run.clone(), detect_resume(run, &observer)?),
         None => {
-            let options = args.options(command(std::env::args().skip(1)))?;
+            let options = args.options(command(crate::words()))?;
             let result = detect_train(&options, &observer)?;
             (options.out, result)
         }

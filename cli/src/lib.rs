@@ -20,14 +20,17 @@ mod search;
 mod table;
 mod train;
 
+pub use train::REVISION;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, nearest};
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Learn image features without labels: Progressive Cluster Purification.
 ///
@@ -99,8 +102,14 @@ enum Verb {
     Bench(bench::Verb),
 }
 
-/// Parses the command line, does what it says, and reports errors as one `error:` and one `hint:`.
-fn main() -> ExitCode {
+/// The command line after the program's name; the run folder remembers it.
+static WORDS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Parses the command line, whose first word is the program's name, does what it says, and reports errors as one `error:` and one `hint:`.
+/// Returns the exit code. To be called once in a process.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let _ = WORDS.set(words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect());
     let stop = Cancel::default();
     let asked = stop.clone();
     // The first Ctrl-C asks everything to stop and save; the second quits at once.
@@ -110,7 +119,7 @@ fn main() -> ExitCode {
         }
         eprintln!("stopping; press Ctrl-C again to quit at once");
     });
-    let outcome = match Cli::try_parse() {
+    let outcome = match Cli::try_parse_from(words) {
         Ok(cli) => match handler {
             Ok(()) => run(cli.verb, &stop),
             Err(e) => Err(Error::usage(format!("cannot listen for Ctrl-C: {e}"), "run it from an ordinary shell")),
@@ -118,18 +127,23 @@ fn main() -> ExitCode {
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             // A closed pipe (`pcp --help | head`) is no failure.
             let _ = e.print();
-            return ExitCode::SUCCESS;
+            return 0;
         }
         Err(e) => Err(usage(&e)),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(e) => {
             eprintln!("error: {}", one_line(&flags::flags(&e.message)));
             eprintln!("hint: {}", one_line(&flags::flags(&e.hint)));
-            ExitCode::from(e.exit_code())
+            e.exit_code()
         }
     }
+}
+
+/// The command line after the program's name.
+fn words() -> impl Iterator<Item = String> {
+    WORDS.get().into_iter().flatten().cloned()
 }
 
 /// Prints to standard output. A reader that has gone (`pcp ... | head`) is no failure; a full disk is.
