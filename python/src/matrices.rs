@@ -98,6 +98,9 @@ fn from(fit: &MultiStart, rows: &Matrix, start: Option<Matrix>, step: pcp_core::
     })
 }
 
+/// Labels and distances.
+type AssignAnswer<'py> = (Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<f32>>);
+
 /// The nearest centroid of every row, and the Euclidean distance to it.
 #[pyfunction]
 fn assign<'py>(
@@ -105,7 +108,7 @@ fn assign<'py>(
     x: PyReadonlyArray2<'py, f32>,
     centroids: PyReadonlyArray2<'py, f32>,
     metric: &str,
-) -> PyResult<(Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<f32>>)> {
+) -> PyResult<AssignAnswer<'py>> {
     let metric = metric_of(metric)?;
     let (rows, centroids) = (matrix(&x)?, matrix(&centroids)?);
     let (nearest, distances) = run(py, None, move |observer| {
@@ -113,6 +116,9 @@ fn assign<'py>(
     })?;
     Ok((indices(py, nearest), PyArray1::from_vec(py, distances)))
 }
+
+/// Cosines and rows.
+type NearestAnswer<'py> = (Bound<'py, PyArray2<f32>>, Bound<'py, PyArray2<i32>>);
 
 /// The `k` rows of `bank` with the greatest cosine, and the cosines, for every query; without queries for every row of the bank, itself left out.
 #[pyfunction]
@@ -123,7 +129,7 @@ fn nearest<'py>(
     bank: PyReadonlyArray2<'py, f32>,
     k: usize,
     progress: Option<Bound<'py, PyAny>>,
-) -> PyResult<(Bound<'py, PyArray2<f32>>, Bound<'py, PyArray2<i32>>)> {
+) -> PyResult<NearestAnswer<'py>> {
     let bank = matrix(&bank)?;
     let queries = queries.map(|queries| matrix(&queries)).transpose()?;
     let rows = queries.as_ref().map_or(bank.rows, |queries| queries.rows);
