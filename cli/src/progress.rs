@@ -2,12 +2,9 @@
 
 use super::flags::flags;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pcp::data::{self, Dataset};
-use pcp::jobs::images;
 use pcp::observe::{Live, Observer, Pace, TrainingStart};
 use pcp::run::{EpochRecord, Warning};
 use pcp_core::cancel::Cancel;
-use pcp_core::error::Result;
 use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex};
@@ -266,18 +263,4 @@ fn bar_for(part: &str) -> ProgressBar {
     let bar = ProgressBar::new(1).with_style(style(template));
     bar.set_prefix(part.to_string());
     bar
-}
-
-/// A bar for work of a known length, shown only to a person.
-pub fn bar(part: &str, quiet: bool) -> ProgressBar {
-    let bar = bar_for(part);
-    if quiet || !std::io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    bar
-}
-
-/// Reads images with a bar; a stop ends it at once, since there is nothing to save yet.
-pub fn read_images(request: data::Load, quiet: bool, stop: &Cancel) -> Result<Dataset> {
-    images::read(request, &job(quiet, stop))
 }

@@ -13,6 +13,7 @@
 //! | find images like one | [`neighbours`] | [`NeighboursOptions`] | [`NeighboursResult`] |
 //! | find near duplicates | [`duplicates`](fn@duplicates) | [`DuplicatesOptions`] | [`DuplicatesResult`] |
 //! | measure a run's features | [`eval_knn`], [`eval_linear`], [`eval_finetune`], [`eval_heatmap`], [`eval_clusters`], [`eval_tsne`] | [`EvalKnnOptions`] ... | [`KnnReport`] ... |
+//! | draw what a run's snapshots look at | [`heat_sheet`] | [`HeatSheetOptions`] | [`HeatSheetResult`] |
 //! | train a detector, or go on | [`detect_train`], [`detect_resume`] | [`DetectTrainOptions`] | [`DetectorResult`](crate::run::DetectorResult) |
 //! | measure a detector | [`detect_eval`] | [`DetectEvalOptions`] | [`DetectionReport`] |
 //! | find objects in photographs | [`detect_predict`] | [`DetectPredictOptions`] | [`DetectPredictResult`] |
@@ -71,9 +72,9 @@ pub use duplicates::{DuplicateRow, DuplicatesOptions, DuplicatesResult, duplicat
 pub use embed::{EmbedOptions, EmbedResult, embed};
 pub use eval::{
     ClustersReport, EvalClusterCount, EvalClustersOptions, EvalFinetuneOptions, EvalHeatmapOptions, EvalKnnOptions,
-    EvalLinearOptions, EvalTsneOptions, FinetuneReport, HeatmapReport, KnnReport, LinearReport, MeasuredImages,
+    EvalLinearOptions, EvalTsneOptions, FinetuneReport, HeatSheetOptions, HeatSheetResult, HeatmapReport, KnnReport, LinearReport, MeasuredImages,
     MeasuredWeights, TRUSTWORTHINESS_NEIGHBOURS, TsneReport, eval_clusters, eval_finetune, eval_heatmap, eval_knn,
-    eval_linear, eval_tsne, read_clusters, read_fast_linear, read_finetune, read_heatmap, read_linear,
+    eval_linear, eval_tsne, heat_sheet, read_clusters, read_fast_linear, read_finetune, read_heatmap, read_linear,
 };
 pub use export::{ExportFormat, ExportOptions, ExportResult, export};
 pub use lookup::{

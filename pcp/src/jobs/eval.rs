@@ -2,6 +2,7 @@
 
 mod clusters;
 mod finetune;
+mod heat_sheet;
 mod heatmap;
 mod knn;
 mod linear;
@@ -11,6 +12,7 @@ mod tsne;
 
 pub use clusters::{ClustersReport, EvalClusterCount, EvalClustersOptions, eval_clusters, read_clusters};
 pub use finetune::{EvalFinetuneOptions, FinetuneReport, eval_finetune, read_finetune};
+pub use heat_sheet::{HeatSheetOptions, HeatSheetResult, heat_sheet};
 pub use heatmap::{EvalHeatmapOptions, HeatmapReport, eval_heatmap, read_heatmap};
 pub use knn::{EvalKnnOptions, KnnReport, eval_knn};
 pub use linear::{EvalLinearOptions, LinearReport, eval_linear, read_fast_linear, read_linear};
