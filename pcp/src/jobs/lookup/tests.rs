@@ -41,7 +41,7 @@ fn an_image_of_the_run_finds_the_others_and_not_itself() {
     let options = NeighboursOptions { count: 2, out: Some(out.clone()), ..NeighboursOptions::new(&path, "0.png") };
     let found = neighbours(&options, &silent()).unwrap();
     assert_eq!(found.images.iter().map(|n| n.file.as_str()).collect::<Vec<_>>(), ["1.png", "2.png"]);
-    assert_eq!((found.images[0].cluster, found.images[0].status), (0, Status::Kept));
+    assert_eq!((found.images[0].cluster, found.images[0].status), (Some(0), Some(Status::Kept)));
     let text = std::fs::read_to_string(out).unwrap();
     assert!(text.starts_with("file,cosine,cluster,status,label\n1.png,0.9939,0,kept,"), "{text}");
     let json = serde_json::to_string(&found).unwrap();
@@ -61,4 +61,44 @@ fn what_is_not_there_is_named() {
     let e = assign(&AssignOptions::new(&path, dir.path().display().to_string()), &silent()).unwrap_err();
     assert!(e.message.contains("no cluster of") && e.hint.contains("`clusters`"), "{e:?}");
     assert!(assign(&AssignOptions::new(dir.path(), "bundled"), &silent()).is_err(), "no run");
+}
+
+/// Twelve photographs of stripes of three kinds, in three folders.
+fn photographs(folder: &Path) -> PathBuf {
+    let images = folder.join("photographs");
+    for i in 0..12u32 {
+        let (kind, shift) = (i % 3, i / 3);
+        let pixel = |x: u32, y: u32| {
+            let wave = [x + shift, y + shift, x + y + shift][kind as usize] * 40;
+            image::Rgb([(wave % 256) as u8, 90, (255 - wave % 256) as u8])
+        };
+        let place = images.join(kind.to_string());
+        std::fs::create_dir_all(&place).unwrap();
+        image::RgbImage::from_fn(40, 30, pixel).save(place.join(format!("{shift}.png"))).unwrap();
+    }
+    std::fs::write(images.join("broken.png"), b"no").unwrap();
+    images
+}
+
+#[test]
+fn a_folder_needs_no_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let images = photographs(dir.path());
+    let found =
+        neighbours(&NeighboursOptions { count: 3, ..NeighboursOptions::new(&images, "1/0.png") }, &silent()).unwrap();
+    let names: Vec<&str> = found.images.iter().map(|n| n.file.as_str()).collect();
+    assert!(names.iter().all(|name| name.starts_with("1/") && *name != "1/0.png"), "{names:?}");
+    assert_eq!((found.images[0].cluster, found.images[0].status), (None, None));
+    let json = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<NeighboursResult>(&json).unwrap(), found);
+    // By its path, it is the same image of the folder; from elsewhere, another one.
+    let by_path = NeighboursOptions { count: 3, ..NeighboursOptions::new(&images, images.join("1/0.png")) };
+    assert_eq!(neighbours(&by_path, &silent()).unwrap().images, found.images);
+    let copy = dir.path().join("copy.png");
+    std::fs::copy(images.join("1/0.png"), &copy).unwrap();
+    let other = neighbours(&NeighboursOptions::new(&images, &copy), &silent()).unwrap();
+    assert_eq!(other.images[0].file, "1/0.png");
+    assert!(other.images[0].cosine > 0.999, "{:?}", other.images[0]);
+    let e = neighbours(&NeighboursOptions::new(&images, "1/O.png"), &silent()).unwrap_err();
+    assert!(e.message.contains("no image of the folder") && e.hint.contains("1/0.png"), "{e:?}");
 }
