@@ -101,3 +101,6 @@ fn no_photographs(text: &str, e: Error) -> Error {
     let hint = format!("a run folder has a config.toml, and this one has none; {}", e.hint);
     Error { hint, ..e }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

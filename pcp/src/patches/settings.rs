@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 const LOOKED_AT: usize = 33;
 /// Images with a short side below this are small: as CIFAR's.
 const SMALL: usize = 48;
+/// Patches that are learned from an image at the most: more are much the same.
+const PER_IMAGE: usize = 1000;
 
 /// How a patch model is learned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,9 +67,10 @@ impl PatchModelSettings {
         }
     }
 
-    /// For images of `side` pixels: small ones with a patch at every pixel, larger ones at every other.
-    pub fn of_size(side: usize, seed: u64) -> Self {
+    /// For so many images of `side` pixels: small ones with a patch at every pixel, larger ones at every other.
+    pub fn of_size(side: usize, images: usize, seed: u64) -> Self {
         let mut settings = Self::of_side(side, if side < SMALL { 1 } else { 2 });
+        settings.patches.samples = settings.patches.samples.min(images.max(1) * PER_IMAGE);
         settings.patches.seed = seed;
         settings
     }
@@ -83,7 +86,7 @@ impl PatchModelSettings {
         }
         sides.sort_unstable();
         let small = sides.get(sides.len() / 2).is_some_and(|side| *side < SMALL);
-        Ok(Self::of_size(if small { 32 } else { 64 }, seed))
+        Ok(Self::of_size(if small { 32 } else { 64 }, n, seed))
     }
 
     /// How images are brought to the size: all of their area, values from 0 to 1.

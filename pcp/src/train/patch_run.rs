@@ -24,10 +24,8 @@ pub(super) fn learn(setup: &Setup) -> Result<RunResult> {
 fn run(setup: &Setup) -> Result<RunResult> {
     let started = Instant::now();
     let (config, images) = (&setup.plan.config, &setup.plan.dataset.train.images);
-    let settings = PatchModelSettings {
-        stored: config.data.stored,
-        ..PatchModelSettings::of_size(config.data.size, config.train.seed)
-    };
+    let mut settings = PatchModelSettings::of_size(config.data.size, images.len(), config.train.seed);
+    settings.stored = config.data.stored;
     let model = PatchModel::learn(images, &settings, &setup.observer)?;
     model.save(&setup.run.last_weights())?;
     let features = Arc::new(model.embed(images, &setup.observer)?);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::data::{self, Load, Source};
+use crate::jobs::photographs::tests::stripes;
 use crate::observe::Silent;
 use crate::run::About;
 use pcp_core::purify::{Positives, Purified};
@@ -63,27 +64,10 @@ fn what_is_not_there_is_named() {
     assert!(assign(&AssignOptions::new(dir.path(), "bundled"), &silent()).is_err(), "no run");
 }
 
-/// Twelve photographs of stripes of three kinds, in three folders.
-fn photographs(folder: &Path) -> PathBuf {
-    let images = folder.join("photographs");
-    for i in 0..12u32 {
-        let (kind, shift) = (i % 3, i / 3);
-        let pixel = |x: u32, y: u32| {
-            let wave = [x + shift, y + shift, x + y + shift][kind as usize] * 40;
-            image::Rgb([(wave % 256) as u8, 90, (255 - wave % 256) as u8])
-        };
-        let place = images.join(kind.to_string());
-        std::fs::create_dir_all(&place).unwrap();
-        image::RgbImage::from_fn(40, 30, pixel).save(place.join(format!("{shift}.png"))).unwrap();
-    }
-    std::fs::write(images.join("broken.png"), b"no").unwrap();
-    images
-}
-
 #[test]
 fn a_folder_needs_no_training() {
     let dir = tempfile::tempdir().unwrap();
-    let images = photographs(dir.path());
+    let images = stripes(dir.path());
     let found =
         neighbours(&NeighboursOptions { count: 3, ..NeighboursOptions::new(&images, "1/0.png") }, &silent()).unwrap();
     let names: Vec<&str> = found.images.iter().map(|n| n.file.as_str()).collect();
