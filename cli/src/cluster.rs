@@ -4,7 +4,7 @@ use super::input::{EmbeddingsArgs, KMeansArgs, kmeans_options, written};
 use super::{progress, table};
 use clap::{Args, ValueEnum};
 use pcp::jobs::folders::How;
-use pcp::jobs::{ClusterCount, ClusterOptions, ClusterSummary, cluster};
+use pcp::jobs::{ClusterCount, ClusterOptions, ClusterSummary, EmbeddingSource, cluster};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use std::path::PathBuf;
     allow_negative_numbers = true,
     after_help = "\
 Examples:
+  pcp cluster PHOTOS/ --out sorted                                 no training: a page with pictures in under a minute
   pcp cluster emb.npy --k 50 --out sorted                          a table, sizes, representatives
   pcp cluster runs/photos --out sorted                             k auto: the greatest silhouette, with its curve
   pcp cluster emb.npy --k 20 --images PHOTOS/ --folders link --out sorted   a folder per cluster, and a page
@@ -23,7 +24,7 @@ auto k.csv, with images sheet.html, with --folders the folders and folders.csv. 
 rows of unit length. Images are never moved or changed."
 )]
 pub struct ClusterArgs {
-    /// A matrix (.npy, .csv, .safetensors; a row per image) or a run folder
+    /// A folder of images, a run folder, or a matrix (.npy, .csv, .safetensors; a row per image)
     input: PathBuf,
     /// The folder to make; it must be new or empty
     #[arg(long, value_name = "DIR")]
@@ -58,7 +59,7 @@ impl ClusterArgs {
                 FoldersArg::Link => How::Link,
             }),
             kmeans: kmeans_options(&self.common, &self.kmeans),
-            ..ClusterOptions::new(self.input.as_path())
+            ..ClusterOptions::new(EmbeddingSource::with_model(&self.input, self.common.model.as_deref()))
         })
     }
 }

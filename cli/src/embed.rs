@@ -11,6 +11,9 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  pcp embed PHOTOS/ --out emb.npy                                   no training: clusters of patches, learned in seconds
+  pcp embed PHOTOS/ --out emb.npy --save-model patches.safetensors  and kept, for other images
+  pcp embed patches.safetensors NEW/ --out new.npy
   pcp embed runs/photos PHOTOS/ --out emb.npy                       unit vectors, a row per image; files.csv beside it
   pcp embed runs/photos NEW.jpg --out one.csv                       one image, as CSV
   pcp embed model.safetensors PHOTOS/ --features pooled --out pooled.npy
@@ -19,10 +22,10 @@ Examples:
 Every image below the folder is taken, of all splits, in the byte order of its path. Images are read batch by batch: there may be
 any number of them. Those that cannot be read are left out and listed in bad_files.csv. Nothing is written over.")]
 pub struct EmbedArgs {
-    /// A run folder, or the model.safetensors of one
-    model: PathBuf,
-    /// A folder of images, one image, cifar10, cifar100 or bundled
-    images: String,
+    /// The model (a run folder or a model file), then the images (a folder, one image, cifar10, cifar100 or bundled). Images alone: clusters of
+    /// patches are learned from them
+    #[arg(required = true, num_args = 1..=2, value_names = ["MODEL", "IMAGES"])]
+    inputs: Vec<String>,
     /// The file to make
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -35,6 +38,12 @@ pub struct EmbedArgs {
     /// Use the weights of the best probe instead of the last
     #[arg(long)]
     best: bool,
+    /// Keep the patch model that is learned from the images
+    #[arg(long, value_name = "FILE")]
+    save_model: Option<PathBuf>,
+    /// Everything random about a patch model that is learned follows from it
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     /// Where the CIFAR files are
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -56,7 +65,14 @@ enum FormatArg {
 
 pub fn run(args: &EmbedArgs, stop: &Cancel) -> Result<()> {
     super::use_threads(args.threads)?;
+    let (model, images) = match args.inputs.as_slice() {
+        [model, images] => (Some(model.into()), images.clone()),
+        alone => (None, alone.concat()),
+    };
     let options = EmbedOptions {
+        model,
+        save_model: args.save_model.clone(),
+        seed: args.seed,
         features: args.features.clone(),
         format: args.format.map(|format| match format {
             FormatArg::Npy => Format::Npy,
@@ -64,7 +80,7 @@ pub fn run(args: &EmbedArgs, stop: &Cancel) -> Result<()> {
         }),
         best: args.best,
         data_dir: args.data_dir.clone(),
-        ..EmbedOptions::new(&args.model, &args.images, &args.out)
+        ..EmbedOptions::patches(images, &args.out)
     };
     let made = embed(&options, &progress::job(args.json, stop))?;
     if args.json { super::print_json(&made) } else { super::print(show(&made).trim_end()) }
@@ -73,7 +89,14 @@ pub fn run(args: &EmbedArgs, stop: &Cancel) -> Result<()> {
 fn show(made: &EmbedResult) -> String {
     let mut rows = vec![
         ("embedded".to_string(), format!("{} images, {} numbers each ({})", made.rows, made.dim, made.features)),
-        ("weights".into(), made.model.clone()),
+        (
+            "model".into(),
+            if made.model.is_empty() {
+                "clusters of patches, learned from these images".into()
+            } else {
+                made.model.clone()
+            },
+        ),
         ("written".into(), made.out.display().to_string()),
         ("names of the rows".into(), made.files.display().to_string()),
     ];

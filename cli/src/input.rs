@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 /// Flags of every verb that clusters embeddings.
 #[derive(Args)]
 pub struct EmbeddingsArgs {
+    /// The model that gives the features of a folder of images: a run folder or a model file [default: clusters of patches, learned from
+    /// the images in seconds]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
     /// Names of the rows: a CSV file with a column `file` [default: EMB.files.csv for EMB.npy, or files.csv beside it]
     #[arg(long, value_name = "FILE")]
     pub files: Option<PathBuf>,

@@ -13,6 +13,7 @@ use std::path::PathBuf;
     allow_negative_numbers = true,
     after_help = "\
 Examples:
+  pcp purify PHOTOS/ --out clean                                    no training: which photographs do not belong?
   pcp purify emb.npy --k 100 --out clean                            one matrix: CP_r, and CP_s by repeated k-means
   pcp purify emb.npy --k 100 --labels labels.csv --out clean        which labels are probably wrong?
   pcp purify day1.npy day2.npy day3.npy --k 100 --out clean         CP_s by the clusterings of days 1 and 2
@@ -24,8 +25,8 @@ The new folder holds clusters.csv (row, file, cluster, status, distance, vote, d
 doubtful_labels.csv (other labels that do not fit well), the most doubtful first, summary.json, and with images sheet.html. Nothing else is written, and no image is moved or changed. docs/purify.md says what each column means."
 )]
 pub struct PurifyArgs {
-    /// Matrices (.npy, .csv, .safetensors) of the same rows, the newest last, or a run folder
-    #[arg(required = true, value_name = "EMB|RUN")]
+    /// A folder of images, a run folder, or matrices (.npy, .csv, .safetensors) of the same rows, the newest last
+    #[arg(required = true, value_name = "FOLDER|RUN|EMB")]
     inputs: Vec<PathBuf>,
     /// The folder to make; it must be new or empty
     #[arg(long, value_name = "DIR")]
@@ -66,7 +67,9 @@ pub struct PurifyArgs {
 impl PurifyArgs {
     fn options(&self) -> Result<PurifyOptions> {
         Ok(PurifyOptions {
-            embeddings: self.inputs.iter().cloned().map(EmbeddingSource::Path).collect(),
+            embeddings: (self.inputs.iter())
+                .map(|input| EmbeddingSource::with_model(input, self.common.model.as_deref()))
+                .collect(),
             out: Some(self.out.clone()),
             k: self.k.as_deref().map(ClusterCount::parse).transpose()?,
             gamma: self.gamma,

@@ -34,13 +34,19 @@ pub struct AssignArgs {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  pcp neighbours PHOTOS/ NEW.jpg                             no training: the ten photographs that are most like it
+  pcp neighbours PHOTOS/ cats/007.jpg --model patches.safetensors
   pcp neighbours runs/photos NEW.jpg                         the ten images of the run that are most like it
   pcp neighbours runs/photos cats/007.jpg -k 30 --json       an image of the run, by its name in files.csv")]
 pub struct NeighboursArgs {
-    /// A run folder
+    /// A run folder, or a folder of images
     run: PathBuf,
-    /// An image file, or the name of one of the run's images
+    /// An image file, or the name of one of the images
     image: PathBuf,
+    /// The model that gives the features of a folder of images: a run folder or a model file [default: clusters of patches, learned from
+    /// the images in seconds]
+    #[arg(long, value_name = "MODEL")]
+    model: Option<PathBuf>,
     /// How many
     #[arg(short, default_value_t = 10, allow_negative_numbers = true)]
     k: usize,
@@ -127,6 +133,7 @@ pub fn neighbours(args: &NeighboursArgs, stop: &Cancel) -> Result<()> {
     super::use_threads(args.output.threads)?;
     let options = NeighboursOptions {
         count: args.k,
+        model: args.model.clone(),
         out: args.output.out.clone(),
         ..NeighboursOptions::new(&args.run, &args.image)
     };

@@ -5,6 +5,7 @@
 //! fixed order: the same inputs give the same bits on any number of threads (CPUs without FMA round differently).
 //! Instructions are chosen at run time (AVX-512, AVX2 with FMA, NEON, portable).
 
+pub mod paired;
 pub mod short;
 
 use std::ops::Range;

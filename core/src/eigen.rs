@@ -2,6 +2,8 @@
 //! matrix, then QL iterations with implicit shifts (Golub and Van Loan, chapter 8). Work is cut by its shape alone: the same
 //! bits on any number of threads.
 
+pub(crate) mod subspace;
+
 use crate::error::{Error, Result};
 use rayon::prelude::*;
 
@@ -147,11 +149,15 @@ fn tridiagonal(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>, Reflections) {
 /// QL iterations: `diagonal` becomes the eigenvalues, the rows of `vectors` the eigenvectors in the order of `diagonal`.
 fn ql(diagonal: &mut [f64], off: &mut [f64], vectors: &mut [f64], n: usize) -> Result<()> {
     let (d, e) = (diagonal, off);
+    // Off-diagonal numbers below the rounding of the whole matrix mean nothing. They count as 0 where the iteration, which
+    // aims at small eigenvalues to their own last digits, does not end: many small ones may be equal.
+    let rounding = f64::EPSILON * d.iter().chain(&*e).fold(0.0f64, |most, x| most.max(x.abs()));
     // Rotations of rows (i, i + 1) that have not been applied to the vectors yet: they are applied block by block of columns.
     let mut rotations: Vec<(u32, f64, f64)> = Vec::new();
     for l in 0..n {
         for iteration in 0.. {
-            let small = |m: usize| e[m].abs() <= f64::EPSILON * (d[m].abs() + d[m + 1].abs());
+            let least = if iteration < MOST / 2 { 0.0 } else { rounding };
+            let small = |m: usize| e[m].abs() <= (f64::EPSILON * (d[m].abs() + d[m + 1].abs())).max(least);
             let m = (l..n - 1).find(|m| small(*m)).unwrap_or(n - 1);
             if m == l {
                 break;

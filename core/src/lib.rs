@@ -60,7 +60,9 @@ pub mod outliers;
 pub mod patches;
 pub mod pca;
 pub mod purify;
+pub mod readout;
 pub mod rng;
+mod scatter;
 pub mod schedule;
 pub mod scores;
 #[cfg(test)]

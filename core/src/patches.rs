@@ -7,25 +7,29 @@
 //! 3. spherical k-means, in which a centroid `c` stands for its negative and its mirror image, too;
 //! 4. an image is encoded by all its patches: `max(x . c - t, 0)` and `max(-x . c - t, 0)`, averaged over the cells of a grid;
 //!    what the mirror image of `c` finds counts for `c` in the mirrored cell, so that an image and its mirror image have the same code;
-//! 5. the readout: square root, then the directions in which images differ more than views of one image do ([`Readout`]).
+//! 5. the readout: square root, then the directions in which images differ more than views of one image do ([`crate::readout`]).
 //!
 //! Steps 1, 2 and 4 are one matrix product: `Z` and the centroids are folded into filters. Its results are summed while
-//! they are in the first cache and never stored.
+//! they are in the first cache and never stored, and a filter and its mirror image cost as much as one.
 
 mod centroids;
 mod encode;
 mod extract;
-mod readout;
-mod scatter;
 mod zca;
 
-pub use readout::{Readout, ReadoutSettings};
+pub use crate::readout::{Readout, ReadoutSettings};
+pub use extract::FLAT;
 
 use crate::cancel::Cancel;
-use crate::dots::Packed;
+use crate::dots::paired::PackedPairs;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
+use crate::readout::ReadoutLearner;
+use crate::rng::{Key, Purpose};
 use serde::{Deserialize, Serialize};
+
+/// Images that are encoded at a time.
+const BLOCK: usize = 256;
 
 /// Square colour images that are opened by their number.
 pub trait Images: Sync {
@@ -85,7 +89,8 @@ impl Default for PatchSettings {
 }
 
 impl PatchSettings {
-    fn check(&self, side: usize) -> Result<()> {
+    /// An error for settings that cannot work on images of this side.
+    pub fn check(&self, side: usize) -> Result<()> {
         let positive = [
             ("patch", self.patch),
             ("stride", self.stride),
@@ -112,6 +117,16 @@ impl PatchSettings {
         (side - self.patch) / self.stride + 1
     }
 
+    /// Rows and columns of the filters.
+    pub fn filter_shape(&self) -> (usize, usize) {
+        (self.centroids, self.dim() + 1)
+    }
+
+    /// Numbers of an encoded image.
+    pub fn features(&self) -> usize {
+        self.cells * self.cells * 2 * self.centroids
+    }
+
     /// Numbers of a patch.
     fn dim(&self) -> usize {
         self.patch * self.patch * 3
@@ -122,9 +137,9 @@ impl PatchSettings {
 pub struct Patches {
     settings: PatchSettings,
     side: usize,
-    /// `[2 centroids, dim + 1]`: centroid times ZCA, and what the mean patch gives, negated; then the same of the mirror images.
+    /// `[centroids, dim + 1]`: centroid times ZCA, and what the mean patch gives, negated.
     filters: Matrix,
-    packed: Packed,
+    packed: PackedPairs,
 }
 
 impl Patches {
@@ -144,12 +159,8 @@ impl Patches {
 
     /// Patches from their filters, as [`Patches::filters`] gives them.
     pub fn new(settings: PatchSettings, side: usize, filters: Matrix) -> Patches {
-        assert_eq!(
-            (filters.rows, filters.dim),
-            (2 * settings.centroids, settings.dim() + 1),
-            "filters of other settings"
-        );
-        let packed = Packed::new(&filters.values, filters.dim);
+        assert_eq!((filters.rows, filters.dim), settings.filter_shape(), "filters of other settings");
+        let packed = encode::packed(&filters, settings.patch);
         Patches { settings, side, filters, packed }
     }
 
@@ -163,14 +174,14 @@ impl Patches {
         self.side
     }
 
-    /// `[2 centroids, dim + 1]`, centroids and their mirror images: the product of a patch whose contrast is normalised, with a 1 behind it, with a row is `x . c`.
+    /// `[centroids, dim + 1]`: the product of a row with a patch whose contrast is normalised, and a 1 behind it, is `x . c`.
     pub fn filters(&self) -> &Matrix {
         &self.filters
     }
 
     /// Numbers of an encoded image.
     pub fn features(&self) -> usize {
-        self.settings.cells * self.settings.cells * 2 * self.settings.centroids
+        self.settings.features()
     }
 
     /// The images `range` encoded, a row each: for every cell of the grid, the positive sides of all centroids, then the negative.
@@ -181,6 +192,53 @@ impl Patches {
     /// The same for images of any numbers.
     pub fn encode_rows(&self, images: &dyn Images, rows: &[usize], cancel: &Cancel) -> Result<Matrix> {
         encode::encode(self, images, rows, cancel)
+    }
+
+    /// The square roots of the codes of some images, which are what a readout reads.
+    pub fn roots(&self, images: &dyn Images, rows: &[usize], cancel: &Cancel) -> Result<Matrix> {
+        let mut codes = self.encode_rows(images, rows, cancel)?;
+        codes.values.iter_mut().for_each(|x| *x = x.sqrt());
+        Ok(codes)
+    }
+
+    /// A readout learned from `views` of the same images, of at most `most` of them: `views[0]` are the images as they are.
+    pub fn learn_readout(
+        &self,
+        views: &[&dyn Images],
+        most: usize,
+        settings: &ReadoutSettings,
+        cancel: &Cancel,
+    ) -> Result<Readout> {
+        let n = views.first().map_or(0, |images| images.len());
+        let mut learner = ReadoutLearner::new(self.features());
+        for rows in self.chosen(n, most).chunks(BLOCK) {
+            let codes = views.iter().map(|images| self.roots(*images, rows, cancel));
+            learner.add(&codes.collect::<Result<Vec<_>>>()?);
+        }
+        cancel.check()?;
+        learner.finish(settings)
+    }
+
+    /// At most `most` of `n` images, at random, in order.
+    fn chosen(&self, n: usize, most: usize) -> Vec<usize> {
+        if n <= most {
+            return (0..n).collect();
+        }
+        let key = Key { purpose: Purpose::Patches, seed: self.settings.seed, round: 1, epoch: 0 };
+        let mut chosen: Vec<usize> = key.shuffled(&(0..n as u64).collect::<Vec<_>>()).into_iter().take(most).collect();
+        chosen.sort_unstable();
+        chosen
+    }
+
+    /// Features of all images: their codes, read out block by block.
+    pub fn embed(&self, readout: &Readout, images: &dyn Images, cancel: &Cancel) -> Result<Matrix> {
+        let mut out = Matrix { rows: 0, dim: readout.map.rows, values: Vec::new() };
+        for rows in (0..images.len()).collect::<Vec<_>>().chunks(BLOCK) {
+            let features = readout.apply(&self.roots(images, rows, cancel)?);
+            out.rows += features.rows;
+            out.values.extend_from_slice(&features.values);
+        }
+        Ok(out)
     }
 }
 

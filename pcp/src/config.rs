@@ -129,6 +129,11 @@ impl Config {
             let message = "clusters.features is bank, but deepcluster has none";
             return Err(Error::usage(message, "set clusters.features=clean or augmented"));
         }
+        if c.method.system == System::Patches && c.train.rounds > 0 {
+            let message =
+                format!("train.rounds is {}, but patches are learned without rounds and epochs", c.train.rounds);
+            return Err(Error::usage(message, "leave it out: the preset patches has 0"));
+        }
         if c.evaluate.every == Auto::Value(0) {
             return Err(Error::usage("evaluate.every is 0", "give `evaluate.every` a number from 1"));
         }

@@ -1,7 +1,11 @@
-//! Files of features of any images: NumPy's or CSV, and the names of their rows.
+//! Features of any images by any model, and files of them: NumPy's or CSV, and the names of their rows.
+
+mod any;
+
+pub use any::AnyModel;
 
 use crate::data::{BadFile, FileRow, Pictures};
-use crate::model::{Embedded, FeatureKind, Model};
+use crate::model::Embedded;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::write_atomic;
@@ -22,9 +26,9 @@ pub enum Format {
 
 /// Embeds all `pictures` into the new file `out`.
 pub fn write(
-    model: &Model,
+    model: &AnyModel,
     pictures: &Pictures,
-    kind: FeatureKind,
+    features: &str,
     (out, format): (&Path, Format),
     stop: &Cancel,
     done: &dyn Fn(usize),
@@ -34,9 +38,9 @@ pub fn write(
         let mut sink = Sink::None(Some(w));
         let mut failed: Option<io::Error> = None;
         let mut dim = 0;
-        let made = model.for_each_batch(pictures, kind, stop, done, &mut |rows, features| {
-            dim = features.dim;
-            sink.add(format, rows, features).map_err(|e| {
+        let made = model.for_each_batch(pictures, features, stop, done, &mut |rows, made| {
+            dim = made.dim;
+            sink.add(format, rows, made).map_err(|e| {
                 let shown = Error::io("write", out, &e);
                 failed = Some(e);
                 shown

@@ -9,6 +9,8 @@ use crate::config::{FeatureKind, Resolved};
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::data::{Dataset, Labels};
 use crate::model::{Extractor, Network, Weights};
+use crate::observe::Observer;
+use crate::patches::PatchModel;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
@@ -173,6 +175,17 @@ impl Probe {
         let test = self.tests.then(|| features(Part::Test)).transpose()?;
         let probe = self.clone();
         stop.run(move || probe.accuracy(&train, test.as_ref()))
+    }
+
+    /// Accuracy of the features that patches give, in percent; those of the training images need not be made again.
+    pub fn patches(&self, model: &PatchModel, train: Option<Arc<Matrix>>, observer: &Arc<dyn Observer>) -> Result<f64> {
+        let train = match train {
+            Some(train) => train,
+            None => Arc::new(model.embed(self.loader.images(Part::Train), observer)?),
+        };
+        let test = self.tests.then(|| model.embed(self.loader.images(Part::Test), observer)).transpose()?;
+        let probe = self.clone();
+        observer.cancel().run(move || probe.accuracy(&train, test.as_ref()))
     }
 
     /// Accuracy of the clean, normalised pixels in percent.

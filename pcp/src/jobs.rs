@@ -38,6 +38,7 @@ pub mod images;
 mod log;
 mod lookup;
 mod part;
+mod photographs;
 pub mod pictures;
 mod purify;
 mod report;
@@ -105,5 +106,24 @@ mod status_name {
         let name = String::deserialize(from)?;
         let found = Status::ALL.into_iter().find(|status| status.name() == name);
         found.ok_or_else(|| de::Error::custom(format!("{name} is no status of a row")))
+    }
+
+    /// The same where there may be none.
+    pub mod option {
+        use super::{Deserialize, Deserializer, Serializer, Status};
+
+        pub fn serialize<S: Serializer>(status: &Option<Status>, to: S) -> Result<S::Ok, S::Error> {
+            match status {
+                Some(status) => super::serialize(status, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        #[derive(Deserialize)]
+        struct StatusName(#[serde(with = "super")] Status);
+
+        pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Status>, D::Error> {
+            Ok(Option::<StatusName>::deserialize(from)?.map(|name| name.0))
+        }
     }
 }

@@ -88,6 +88,7 @@ pub mod jobs;
 pub mod method;
 pub mod model;
 pub mod observe;
+pub mod patches;
 pub mod run;
 
 // Public for the program, its tests and tests/fuzz.rs alone: the jobs are the way to these.

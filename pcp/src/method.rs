@@ -12,6 +12,7 @@ mod is;
 mod la;
 mod moco;
 pub mod objective;
+mod patches;
 pub mod pcp;
 mod supervised;
 
@@ -301,6 +302,7 @@ pub fn of(system: System) -> &'static dyn Method {
         System::Deepcluster => &deepcluster::DeepCluster,
         System::Moco => &moco::Moco,
         System::Supervised => &supervised::Supervised,
+        System::Patches => &patches::WithoutNetwork,
     }
 }
 

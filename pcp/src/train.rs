@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod forecast;
+mod patch_run;
 pub mod setup;
 mod state;
 
@@ -9,7 +10,7 @@ pub use forecast::{Ahead, Forecast, forecast};
 pub use setup::Setup;
 pub use state::{RunProgress, State};
 
-use crate::config::ClusterFeatures;
+use crate::config::{ClusterFeatures, System};
 use crate::data::Batch;
 use crate::data::loader::{Draw, Part, View};
 use crate::method::{EpochTargets, FoundTargets, Past, StepResult, Task, pcp};
@@ -35,6 +36,9 @@ const NEARLY_ALL: f64 = 0.9;
 
 /// Trains from `state` to the end. A stop saves everything first, so that the run can go on where it was.
 pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
+    if setup.plan.config.method.system == System::Patches {
+        return patch_run::learn(setup);
+    }
     let checkpoints = Checkpoints::new(setup);
     let result = rounds(setup, &mut state, &checkpoints);
     if let Err(e) = &result

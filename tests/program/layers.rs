@@ -8,8 +8,19 @@ use std::path::{Path, PathBuf};
 const CORE: &[&[&str]] = &[
     &["error", "rng", "cancel", "matmul", "dots", "matrix", "text"],
     &["io", "testing"],
-    &["labels", "kmeans", "purify", "neighbours", "pca", "scores", "schedule", "eigen"],
-    &["tsne", "patches", "centres", "cluster_count", "copies", "duplicates", "history", "label_errors", "outliers"],
+    &["labels", "kmeans", "purify", "neighbours", "pca", "scores", "schedule", "eigen", "scatter"],
+    &[
+        "tsne",
+        "readout",
+        "patches",
+        "centres",
+        "cluster_count",
+        "copies",
+        "duplicates",
+        "history",
+        "label_errors",
+        "outliers",
+    ],
 ];
 const PCP: &[&[&str]] = &[
     &["picture"],
@@ -17,7 +28,7 @@ const PCP: &[&[&str]] = &[
     &["config", "data"],
     &["run"],
     &["model"],
-    &["method", "evaluate", "observe", "embed"],
+    &["method", "evaluate", "observe", "embed", "patches"],
     &["train"],
     &["detect"],
     &["report"],

@@ -12,8 +12,7 @@ use rayon::prelude::*;
 /// Rows of a unit of parallel work.
 const BLOCK: usize = 2048;
 
-/// `settings.centroids` unit vectors such that every row of `patches` has a large `|x . c|` with one of them or its mirror image;
-/// behind them, their mirror images.
+/// `settings.centroids` unit vectors such that every row of `patches` has a large `|x . c|` with one of them or its mirror image.
 pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, cancel: &Cancel) -> Result<Matrix> {
     let (k, d) = (settings.centroids, patches.dim);
     let key = Key { purpose: Purpose::PatchCentroids, seed: settings.seed, round: 0, epoch: 0 };
@@ -47,7 +46,8 @@ pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, cancel: &Cancel)
         );
         centroids = with_mirrors(values, settings.patch, d);
     }
-    Ok(centroids)
+    centroids.values.truncate(k * d);
+    Ok(Matrix::new(d, centroids.values))
 }
 
 /// The rows, and behind them their mirror images.

@@ -1,8 +1,13 @@
 //! Images encoded by their patches: products with all filters, thresholded and averaged over the cells of a grid.
+//!
+//! A filter and its mirror image are multiplied at once, by what is even and what is odd about a patch
+//! ([`crate::dots::paired`]): with `p` and `p'` a pixel and its mirror image within the patch, the even numbers are `p + p'` and
+//! the odd ones `p - p'`.
 
 use super::{Images, Patches, extract};
 use crate::cancel::Cancel;
-use crate::dots::{Visit, WIDTH, products};
+use crate::dots::WIDTH;
+use crate::dots::paired::{PackedPairs, VisitPairs, products};
 use crate::error::Result;
 use crate::matrix::Matrix;
 use rayon::prelude::*;
@@ -23,84 +28,136 @@ pub(super) fn encode(patches: &Patches, images: &dyn Images, rows: &[usize], can
     Ok(Matrix { rows: rows.len(), dim, values })
 }
 
+/// Numbers of the even part of a patch, with the constant, and of its odd part.
+fn parts(patch: usize) -> (usize, usize) {
+    (patch * patch.div_ceil(2) * 3 + 1, patch * (patch / 2) * 3)
+}
+
+/// Splits `[patch, patch, 3]` numbers into even and odd ones. For filters, `half` is a half, so that products stay the same.
+fn split(from: &[f32], patch: usize, half: f32, even: &mut [f32], odd: &mut [f32]) {
+    let (left, right) = (patch.div_ceil(2) * 3, patch / 2 * 3);
+    for (y, line) in from.chunks_exact(patch * 3).enumerate() {
+        let (even, odd) = (&mut even[y * left..][..left], &mut odd[y * right..][..right]);
+        for x in 0..patch / 2 {
+            for channel in 0..3 {
+                let (own, mirror) = (line[x * 3 + channel], line[(patch - 1 - x) * 3 + channel]);
+                even[x * 3 + channel] = (own + mirror) * half;
+                odd[x * 3 + channel] = (own - mirror) * half;
+            }
+        }
+        // The column in the middle is its own mirror image.
+        if patch % 2 == 1 {
+            even[right..].copy_from_slice(&line[right..right + 3]);
+        }
+    }
+}
+
+/// The filters as [`products`] takes them: of each, the even part with its constant, and the odd part. Patches of one pixel have
+/// no odd part: a zero stands for it.
+pub(super) fn packed(filters: &Matrix, patch: usize) -> PackedPairs {
+    let (evens, odds) = parts(patch);
+    let filled = odds.max(1);
+    let (mut even, mut odd) = (vec![0.0f32; filters.rows * evens], vec![0.0f32; filters.rows * filled]);
+    for ((row, even), odd) in
+        filters.values.chunks_exact(filters.dim).zip(even.chunks_exact_mut(evens)).zip(odd.chunks_exact_mut(filled))
+    {
+        let (pixels, constant) = row.split_at(filters.dim - 1);
+        split(pixels, patch, 0.5, even, &mut odd[..odds]);
+        even[evens - 1] = constant[0];
+    }
+    PackedPairs::new(&even, &odd, (evens, filled))
+}
+
 /// Memory for one image.
 struct Scratch {
     image: Vec<f32>,
-    /// Patches, contrast normalised, with a 1 behind each for the filter's constant; line by line.
+    /// One patch.
+    patch: Vec<f32>,
+    /// Patches of one cell, contrast normalised and split; behind the even part, a 1 for the filter's constant.
     rows: Vec<f32>,
-    order: Vec<u32>,
-    /// `[cells^2, 2, filters filled up to WIDTH]`.
+    /// `[cells^2, 4, filters filled up to WIDTH]`: own and positive, own and negative, mirrored and positive, mirrored and negative.
     sums: Vec<f32>,
 }
 
 impl Scratch {
     fn new(patches: &Patches) -> Scratch {
         let settings = &patches.settings;
-        let positions = settings.positions(patches.side);
+        let padded = settings.centroids.next_multiple_of(WIDTH);
         Scratch {
             image: vec![0.0; patches.side * patches.side * 3],
-            rows: vec![1.0; positions * positions * (settings.dim() + 1)],
-            order: (0..(positions * positions) as u32).collect(),
-            sums: vec![0.0; settings.cells * settings.cells * 2 * (2 * settings.centroids).next_multiple_of(WIDTH)],
+            patch: vec![0.0; settings.dim()],
+            rows: Vec::new(),
+            sums: vec![0.0; settings.cells * settings.cells * 4 * padded],
         }
     }
 
     fn encode(&mut self, patches: &Patches, out: &mut [f32]) {
         let settings = &patches.settings;
-        let cells = settings.cells;
-        let (patch, stride, k) = (settings.patch, settings.stride, settings.centroids);
-        let (positions, padded, d) =
-            (settings.positions(patches.side), (2 * k).next_multiple_of(WIDTH), settings.dim());
-        for (at, row) in self.rows.chunks_exact_mut(d + 1).enumerate() {
-            let corner = (at / positions * stride, at % positions * stride);
-            extract::copy(&self.image, patches.side, patch, corner, &mut row[..d]);
-            extract::normalise_contrast(&mut row[..d]);
-        }
+        let (cells, stride, k) = (settings.cells, settings.stride, settings.centroids);
+        let (positions, padded) = (settings.positions(patches.side), k.next_multiple_of(WIDTH));
+        // Position p belongs to cell p * cells / positions.
+        let first = |cell: usize| (cell * positions).div_ceil(cells);
         self.sums.fill(0.0);
-        let mut visit = Above { threshold: settings.threshold, padded, positions, cells, sums: &mut self.sums };
-        products(&self.rows, &self.order, &patches.packed, 0..padded / WIDTH, &mut visit);
-        let mut counts = vec![0usize; cells];
-        (0..positions).for_each(|p| counts[cell(p, positions, cells)] += 1);
+        for (cell, sums) in self.sums.chunks_exact_mut(4 * padded).enumerate() {
+            let (y, x) = (cell / cells, cell % cells);
+            self.rows.clear();
+            for row in first(y)..first(y + 1) {
+                for column in first(x)..first(x + 1) {
+                    let corner = (row * stride, column * stride);
+                    extract::copy(&self.image, patches.side, settings.patch, corner, &mut self.patch);
+                    extract::normalise_contrast(&mut self.patch);
+                    push(&self.patch, settings.patch, &mut self.rows);
+                }
+            }
+            products(&self.rows, &patches.packed, &mut Above { threshold: settings.threshold, padded, sums });
+        }
+        let count = |cell: usize| first(cell + 1) - first(cell);
         for (c, out) in out.chunks_exact_mut(2 * k).enumerate() {
             let (y, x) = (c / cells, c % cells);
             // The mirror image of the cell may be larger or smaller by one.
             let (own, mirror) = (y * cells + x, y * cells + cells - 1 - x);
-            let [own_scale, mirror_scale] = [x, cells - 1 - x].map(|x| 0.5 / (counts[y] * counts[x]) as f32);
+            let [own_scale, mirror_scale] = [x, cells - 1 - x].map(|x| 0.5 / (count(y) * count(x)) as f32);
             for (sign, out) in out.chunks_exact_mut(k).enumerate() {
-                let own = &self.sums[(own * 2 + sign) * padded..][..k];
-                let mirror = &self.sums[(mirror * 2 + sign) * padded + k..][..k];
+                let own = &self.sums[(own * 4 + sign) * padded..][..k];
+                let mirror = &self.sums[(mirror * 4 + 2 + sign) * padded..][..k];
                 out.iter_mut().zip(own).zip(mirror).for_each(|((o, s), m)| *o = s * own_scale + m * mirror_scale);
             }
         }
     }
 }
 
-/// The cell that position `p` of `positions` belongs to.
-fn cell(p: usize, positions: usize, cells: usize) -> usize {
-    p * cells / positions
+/// Adds a patch to `rows`: its even part, a 1, its odd part.
+fn push(values: &[f32], patch: usize, rows: &mut Vec<f32>) {
+    let (evens, odds) = parts(patch);
+    let at = rows.len();
+    rows.resize(at + evens + odds.max(1), 0.0);
+    let (even, odd) = rows[at..].split_at_mut(evens);
+    split(values, patch, 1.0, even, odd);
+    even[evens - 1] = 1.0;
 }
 
-/// Adds up what is above the threshold, on both sides, per cell.
+/// Adds up what is above the threshold, on both sides, for filters and their mirror images.
 struct Above<'a> {
     threshold: f32,
     padded: usize,
-    positions: usize,
-    cells: usize,
     sums: &'a mut [f32],
 }
 
-impl Visit for Above<'_> {
+impl VisitPairs for Above<'_> {
     #[inline(always)]
-    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
-        let (y, x) = (
-            cell(row / self.positions, self.positions, self.cells),
-            cell(row % self.positions, self.positions, self.cells),
-        );
-        let from = (y * self.cells + x) * 2 * self.padded + first;
-        let (positive, negative) = self.sums[from..].split_at_mut(self.padded);
-        for i in 0..WIDTH {
-            positive[i] += (products[i] - self.threshold).max(0.0);
-            negative[i] += (-products[i] - self.threshold).max(0.0);
+    fn visit(&mut self, first: usize, even: &[[f32; WIDTH]], odd: &[[f32; WIDTH]]) {
+        let mut sums = [[0.0f32; WIDTH]; 4];
+        for (even, odd) in even.iter().zip(odd) {
+            for i in 0..WIDTH {
+                let (own, mirror) = (even[i] + odd[i], even[i] - odd[i]);
+                sums[0][i] += (own - self.threshold).max(0.0);
+                sums[1][i] += (-own - self.threshold).max(0.0);
+                sums[2][i] += (mirror - self.threshold).max(0.0);
+                sums[3][i] += (-mirror - self.threshold).max(0.0);
+            }
+        }
+        for (total, sums) in self.sums.chunks_exact_mut(self.padded).zip(&sums) {
+            total[first..first + WIDTH].iter_mut().zip(sums).for_each(|(t, s)| *t += s);
         }
     }
 }

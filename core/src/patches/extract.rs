@@ -8,7 +8,7 @@ use crate::rng::{Key, Purpose};
 use rayon::prelude::*;
 
 /// Added to the variance of a patch, so that flat ones are not blown up: ten grey levels, squared.
-const FLAT: f32 = 10.0 / (255.0 * 255.0);
+pub const FLAT: f32 = 10.0 / (255.0 * 255.0);
 /// Patches that are taken from one image at the least: fewer images are opened.
 const PER_IMAGE: usize = 4;
 

@@ -70,7 +70,11 @@ fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
         let place = cell(y) * cells + cell(x);
         counts[place] += 1.0;
         for filter in 0..2 * k {
-            let row = patches.filters().row(filter);
+            let mut row = patches.filters().row(filter % k).to_vec();
+            if filter >= k {
+                let own = row.clone();
+                extract::mirrored(&own[..own.len() - 1], patch, &mut row[..own.len() - 1]);
+            }
             let product: f64 = row.iter().zip(&values).map(|(f, v)| f64::from(*f) * f64::from(*v)).sum();
             sums[place][filter] += (product - f64::from(threshold)).max(0.0);
             sums[place][2 * k + filter] += (-product - f64::from(threshold)).max(0.0);
@@ -94,8 +98,8 @@ fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
 
 #[test]
 fn codes_match_the_definition() {
-    for (stride, cells) in [(2, 2), (1, 2), (1, 3)] {
-        let patches = learned(&PatchSettings { stride, cells, ..settings() });
+    for (patch, stride, cells) in [(6, 2, 2), (6, 1, 2), (5, 1, 3), (1, 4, 2)] {
+        let patches = learned(&PatchSettings { patch, stride, cells, ..settings() });
         let codes = patches.encode(&images(3), 0..3, &Cancel::default()).unwrap();
         assert_eq!((codes.rows, codes.dim), (3, cells * cells * 40));
         let mut image = vec![0.0; 16 * 16 * 3];
@@ -125,9 +129,9 @@ fn the_number_of_threads_changes_no_bit() {
             let patches = learned(&settings());
             let (clean, other) = (images(12), MadeUp { mirrored: true, ..images(12) });
             let readout = ReadoutSettings { components: 8, ..ReadoutSettings::default() };
-            let readout = Readout::learn(&patches, &[&clean, &other], &readout, &Cancel::default()).unwrap();
+            let readout = patches.learn_readout(&[&clean, &other], 100, &readout, &Cancel::default()).unwrap();
             let codes = patches.encode(&clean, 0..12, &Cancel::default()).unwrap();
-            (codes.values.clone(), readout.apply(&codes).values)
+            (codes.values, patches.embed(&readout, &clean, &Cancel::default()).unwrap().values)
         })
     };
     assert_eq!(on(1), on(3));
@@ -143,8 +147,8 @@ fn no_image_one_image_and_equal_images() {
         let codes = patches.encode(&collection, 0..count, &Cancel::default()).unwrap();
         assert!(codes.values.iter().all(|x| x.is_finite() && *x >= 0.0));
         let readout =
-            Readout::learn(&patches, &[&collection], &ReadoutSettings::default(), &Cancel::default()).unwrap();
-        assert!(readout.apply(&codes).values.iter().all(|x| x.is_finite()));
+            patches.learn_readout(&[&collection], 3, &ReadoutSettings::default(), &Cancel::default()).unwrap();
+        assert!(patches.embed(&readout, &collection, &Cancel::default()).unwrap().values.iter().all(|x| x.is_finite()));
     }
 }
 

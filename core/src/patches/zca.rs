@@ -1,10 +1,10 @@
 //! ZCA: patches whose numbers are no longer correlated, turned as little as possible.
 
-use super::scatter::Scatter;
 use crate::eigen::eigen;
 use crate::error::Result;
 use crate::matmul::matmul;
 use crate::matrix::{Matrix, MatrixRef};
+use crate::scatter::Scatter;
 use rayon::prelude::*;
 
 /// Rows of a unit of parallel work.

@@ -24,6 +24,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("moco2", include_str!("../../presets/moco2.toml")),
     ("supervised", include_str!("../../presets/supervised.toml")),
     ("random", include_str!("../../presets/random.toml")),
+    ("patches", include_str!("../../presets/patches.toml")),
     ("bundled", include_str!("../../presets/bundled.toml")),
     ("folder", include_str!("../../presets/folder.toml")),
     ("idx", include_str!("../../presets/idx.toml")),

@@ -22,6 +22,8 @@ pub enum System {
     Moco,
     /// Classification by the labels.
     Supervised,
+    /// Clusters of patches, without a network.
+    Patches,
 }
 
 impl System {

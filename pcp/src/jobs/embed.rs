@@ -1,9 +1,11 @@
-//! Embeddings of any images by a trained network, in a file.
+//! Embeddings of any images, by a trained network or by clusters of patches, in a file.
 
 use super::images::listed;
 use super::part::JobPart;
-use crate::embed::{Format, bad_files_csv, files_csv, write};
-use crate::model::{Model, WhichWeights};
+use super::photographs::Photographs;
+use crate::data::{BadFile, Pictures};
+use crate::embed::{AnyModel, Format, bad_files_csv, files_csv, write};
+use crate::model::WhichWeights;
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, read_bytes, require_absent, write_bytes};
@@ -14,8 +16,9 @@ use std::sync::Arc;
 /// Which images are embedded, by which network, and where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbedOptions {
-    /// A run folder, or the model.safetensors of one.
-    pub model: PathBuf,
+    /// A run folder, or a model file: that of a network, or one that `save_model` wrote. Without one, clusters of patches are
+    /// learned from the images, in seconds.
+    pub model: Option<PathBuf>,
     /// A folder of images, one image, cifar10, cifar100 or bundled.
     pub images: String,
     /// The file to make.
@@ -28,19 +31,30 @@ pub struct EmbedOptions {
     pub best: bool,
     /// Where the CIFAR files are.
     pub data_dir: Option<PathBuf>,
+    /// A new file for the patch model that is learned from the images.
+    pub save_model: Option<PathBuf>,
+    /// Everything random about a patch model that is learned follows from it.
+    pub seed: u64,
 }
 
 impl EmbedOptions {
     /// Unit embeddings of `images` by the last weights of `model`, in the new file `out`.
     pub fn new(model: impl Into<PathBuf>, images: impl Into<String>, out: impl Into<PathBuf>) -> Self {
+        EmbedOptions { model: Some(model.into()), ..EmbedOptions::patches(images, out) }
+    }
+
+    /// Unit features of `images` by clusters of patches that are learned from them, in the new file `out`.
+    pub fn patches(images: impl Into<String>, out: impl Into<PathBuf>) -> Self {
         EmbedOptions {
-            model: model.into(),
+            model: None,
             images: images.into(),
             out: out.into(),
             features: "embedding".into(),
             format: None,
             best: false,
             data_dir: None,
+            save_model: None,
+            seed: 0,
         }
     }
 }
@@ -54,7 +68,7 @@ pub struct EmbedResult {
     pub dim: usize,
     /// Which features they are.
     pub features: String,
-    /// The file of the network's weights.
+    /// The file of the model; empty where it was learned from the images and is not kept.
     pub model: String,
     /// Images that could not be read.
     pub unreadable: usize,
@@ -82,14 +96,27 @@ pub fn embed(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<Emb
     require_absent(out)?;
     let csv = out.extension().is_some_and(|e| e.eq_ignore_ascii_case("csv"));
     let format = options.format.unwrap_or(if csv { Format::Csv } else { Format::Npy });
-    let model = Model::open_weights(&options.model, WhichWeights::best(options.best))?;
-    let layer = model.feature_kind(&options.features)?;
-    let pictures = listed(&options.images, options.data_dir.as_deref(), observer)?;
+    if let Some(file) = &options.save_model {
+        require_absent(file)?;
+        if options.model.is_some() || file == out {
+            let message = "`save_model` keeps a patch model that is learned from the images";
+            return Err(Error::usage(message, "leave `model` out, and give `save_model` a name of its own"));
+        }
+    }
+    let (model, pictures, unread) = match &options.model {
+        Some(path) => {
+            let model = AnyModel::open(path, WhichWeights::best(options.best))?;
+            model.check_features(&options.features)?;
+            (model, listed(&options.images, options.data_dir.as_deref(), observer)?, Vec::new())
+        }
+        None => learned(options, observer)?,
+    };
     make_parent(out)?;
     let part = JobPart::begin("embedding", pictures.len(), observer);
-    let written = write(&model, &pictures, layer, (out, format), observer.cancel(), &|n| part.more(n));
+    let written = write(&model, &pictures, &options.features, (out, format), observer.cancel(), &|n| part.more(n));
     part.end();
-    let (found, dim) = written?;
+    let (mut found, dim) = written?;
+    found.bad.extend(unread);
     let files = beside(out, "files.csv", &files_csv(&found.rows))?;
     let bad_files = match found.bad.is_empty() {
         true => None,
@@ -99,12 +126,28 @@ pub fn embed(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<Emb
         rows: found.rows.len(),
         dim,
         features: options.features.clone(),
-        model: model.file.as_deref().unwrap_or(&options.model).display().to_string(),
+        model: model.file().or(options.save_model.as_deref()).map_or(String::new(), |file| file.display().to_string()),
         unreadable: found.bad.len(),
         out: out.clone(),
         files,
         bad_files,
     })
+}
+
+/// A patch model learned from the images, the images, and those that cannot be read.
+fn learned(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<(AnyModel, Pictures, Vec<BadFile>)> {
+    if options.best {
+        return Err(Error::usage("`best` chooses among the weights of a run", "leave it out, or give a run folder"));
+    }
+    let dir = options.data_dir.as_deref();
+    let photographs = Photographs::open(&options.images, dir, None, options.seed, observer)?;
+    photographs.model.check_features(&options.features)?;
+    if let (Some(file), AnyModel::Patches(model, _)) = (&options.save_model, &photographs.model) {
+        make_parent(file)?;
+        model.save(file)?;
+    }
+    let (pictures, bad) = (photographs.pictures(), photographs.data.bad.clone());
+    Ok((photographs.model, pictures, bad))
 }
 
 /// Writes `text` beside `out`, as `name`, or, where another file has that name already, with `out`'s name before it. Nothing is

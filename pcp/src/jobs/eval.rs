@@ -20,11 +20,12 @@ pub use tsne::{EvalTsneOptions, TRUSTWORTHINESS_NEIGHBOURS, TsneReport, eval_tsn
 
 use super::images::read_again;
 use super::part::JobPart;
-use crate::config::Resolved;
+use crate::config::{Resolved, System};
 use crate::data::loader::{Loader, Part, View};
 use crate::data::{Dataset, Images, Labels, Split};
 use crate::model::{Extractor, FeatureKind, Model, WhichWeights};
 use crate::observe::Observer;
+use crate::patches::PatchModel;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
@@ -50,6 +51,12 @@ impl MeasuredWeights {
     fn of(model: &Model) -> MeasuredWeights {
         let (round, epoch) = model.trained.unzip();
         MeasuredWeights { weights: model.file_name(), round, epoch }
+    }
+
+    /// Clusters of patches, which no epoch trained.
+    fn of_patches(run: &RunFolder) -> MeasuredWeights {
+        let weights = run.last_weights().file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+        MeasuredWeights { weights, round: None, epoch: None }
     }
 }
 
@@ -132,7 +139,8 @@ impl EmbeddedSplit {
         part: Option<Part>,
         observer: &Arc<dyn Observer>,
     ) -> Result<EmbeddedSplit> {
-        let model = Model::of_run(run, WhichWeights::best(best))?;
+        let patches = patches_of(run, config, best)?;
+        let model = if patches.is_none() { Some(Model::of_run(run, WhichWeights::best(best))?) } else { None };
         let dataset = Arc::new(read_again(config, observer)?);
         if part == Some(Part::Test) && dataset.test.is_none() {
             let message = format!("{} has no test images", config.data.source);
@@ -145,15 +153,41 @@ impl EmbeddedSplit {
             (Part::Train, None) => "training images (there are no test images)",
         };
         let loader = Loader::new(dataset.clone(), config.augmenter());
-        let embedding = JobPart::begin("embedding", loader.images(part).len(), observer);
-        let on_images = |n| embedding.more(n);
-        let (network, weights, cancel) = (&model.network, &model.weights, observer.cancel());
-        let extractor = Extractor { network, weights, cancel, on_images: &on_images };
-        let features = extractor.all(&loader, part, View::Clean, FeatureKind::Embedding);
-        embedding.end();
-        let origin = MeasuredImages { images_of: images_of.into(), weights: MeasuredWeights::of(&model) };
-        Ok(EmbeddedSplit { dataset, part, features: features?, origin })
+        let (features, weights) = match (&model, &patches) {
+            (Some(model), _) => {
+                let embedding = JobPart::begin("embedding", loader.images(part).len(), observer);
+                let on_images = |n| embedding.more(n);
+                let (network, weights, cancel) = (&model.network, &model.weights, observer.cancel());
+                let extractor = Extractor { network, weights, cancel, on_images: &on_images };
+                let features = extractor.all(&loader, part, View::Clean, FeatureKind::Embedding);
+                embedding.end();
+                (features?, MeasuredWeights::of(model))
+            }
+            (None, Some(patches)) => (patches.embed(loader.images(part), observer)?, MeasuredWeights::of_patches(run)),
+            (None, None) => unreachable!("a run has a network or patches"),
+        };
+        let origin = MeasuredImages { images_of: images_of.into(), weights };
+        Ok(EmbeddedSplit { dataset, part, features, origin })
     }
+}
+
+/// The patch model of a run that has one.
+fn patches_of(run: &RunFolder, config: &Resolved, best: bool) -> Result<Option<PatchModel>> {
+    if config.method.system != System::Patches {
+        return Ok(None);
+    }
+    if best {
+        return Err(Error::usage(
+            "`best` chooses among the weights of a network, and this run has none",
+            "leave it out",
+        ));
+    }
+    let file = run.last_weights();
+    if !file.exists() {
+        let message = format!("{} has no model yet", run.path().display());
+        return Err(Error::usage(message, format!("finish the run: `resume` {}", run.path().display())));
+    }
+    PatchModel::open(&file).map(Some)
 }
 
 /// The test images, or the training images where there are no test images or where only the training images have labels.

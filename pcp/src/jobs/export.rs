@@ -1,6 +1,7 @@
 //! A trained network as a file for PyTorch, onnxruntime and others.
 
-use crate::model::{Model, WhichWeights};
+use crate::embed::AnyModel;
+use crate::model::WhichWeights;
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, require_absent};
@@ -63,7 +64,7 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
     if options.with_preprocess && options.to != ExportFormat::Onnx {
         return Err(Error::usage("`with_preprocess` is for ONNX: safetensors has weights alone", "leave it out"));
     }
-    let model = Model::open_weights(&options.model, WhichWeights::best(options.best))?;
+    let model = AnyModel::open(&options.model, WhichWeights::best(options.best))?;
     let out = options.out.clone().unwrap_or_else(|| {
         let full = options.model.canonicalize().unwrap_or_else(|_| options.model.clone());
         let name = if full.is_dir() { full.file_name() } else { full.file_stem() };
@@ -80,13 +81,25 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
     }
     observer.cancel().check()?;
     files().try_for_each(|file| make_parent(file))?;
-    match options.to {
-        ExportFormat::Onnx => model.write_onnx(&out, options.with_preprocess)?,
-        ExportFormat::Safetensors => model.write_safetensors(&out)?,
-    }
-    if let Some(sample) = &options.sample {
-        model.write_sample(sample, SAMPLE, options.with_preprocess)?;
-    }
-    let (sample, side) = (options.sample.clone(), model.network.size);
-    Ok(ExportResult { out, sample, side, with_preprocess: options.with_preprocess })
+    let sample = options.sample.as_deref();
+    let (side, with_preprocess) = match &model {
+        AnyModel::Network(model) => {
+            match options.to {
+                ExportFormat::Onnx => model.write_onnx(&out, options.with_preprocess)?,
+                ExportFormat::Safetensors => model.write_safetensors(&out)?,
+            }
+            sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE, options.with_preprocess))?;
+            (model.network.size, options.with_preprocess)
+        }
+        AnyModel::Patches(model, _) => {
+            match options.to {
+                ExportFormat::Onnx => model.write_onnx(&out)?,
+                ExportFormat::Safetensors => model.save(&out)?,
+            }
+            sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE))?;
+            // Its ONNX model takes values from 0 to 1 in any case.
+            (model.patches().side(), true)
+        }
+    };
+    Ok(ExportResult { out, sample: options.sample.clone(), side, with_preprocess })
 }

@@ -1,17 +1,19 @@
-//! Questions to a finished run: which clusters new images belong to, and which of its images are most like one.
+//! Which clusters of a finished run new images belong to, and which images of a run or a folder are most like one.
 
 #[cfg(test)]
 mod tests;
 
 use super::images::listed;
 use super::part::JobPart;
+use super::photographs::{Photographs, is_images};
 use super::source::require_embeddings;
 use super::status_name;
 use super::table::{CsvRow, write_rows};
 use crate::data::BadFile;
 use crate::data::Pictures;
 use crate::data::folder::list;
-use crate::model::{Embedded, FeatureKind, Model};
+use crate::embed::AnyModel;
+use crate::model::{Embedded, WhichWeights};
 use crate::observe::Observer;
 use crate::run::{FileRow, RunFolder, Warning};
 use pcp_core::centres::Centres;
@@ -109,13 +111,15 @@ pub fn assign(options: &AssignOptions, observer: &Arc<dyn Observer>) -> Result<A
     Ok(AssignResult { images, left_out: found.bad, out: options.out.clone() })
 }
 
-/// Which image's neighbours are looked for, and in which run.
+/// Which image's neighbours are looked for, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighboursOptions {
-    /// A finished run.
+    /// A finished run; or images (a folder of them, or `bundled`), whose features are learned from them in seconds.
     pub run: PathBuf,
-    /// An image file, or the name of one of the run's images.
+    /// An image file, or the name of one of the run's or the folder's images.
     pub image: PathBuf,
+    /// The model that gives the features of a folder's images: a run folder, or a model file.
+    pub model: Option<PathBuf>,
     /// Neighbours to find.
     pub count: usize,
     /// A new CSV file to write.
@@ -125,22 +129,22 @@ pub struct NeighboursOptions {
 impl NeighboursOptions {
     /// Ten neighbours; nothing is written.
     pub fn new(run: impl Into<PathBuf>, image: impl Into<PathBuf>) -> Self {
-        NeighboursOptions { run: run.into(), image: image.into(), count: 10, out: None }
+        NeighboursOptions { run: run.into(), image: image.into(), model: None, count: 10, out: None }
     }
 }
 
-/// An image of a run that is like another.
+/// An image that is like another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourImage {
     /// Its name.
     pub file: String,
     /// Cosine of the embeddings.
     pub cosine: f32,
-    /// Its cluster.
-    pub cluster: u32,
-    /// What purification made of it.
-    #[serde(with = "status_name")]
-    pub status: Status,
+    /// Its cluster, where it is an image of a run.
+    pub cluster: Option<u32>,
+    /// What purification made of it, where it is an image of a run.
+    #[serde(with = "status_name::option")]
+    pub status: Option<Status>,
     /// Its class, where there is one.
     pub label: Option<String>,
 }
@@ -150,11 +154,13 @@ impl CsvRow for NeighbourImage {
 
     fn line(&self) -> String {
         let label = self.label.as_deref().map(csv::field).unwrap_or_default();
-        format!("{},{:.4},{},{},{label}", csv::field(&self.file), self.cosine, self.cluster, self.status.name())
+        let (cluster, status) = (self.cluster.map(|c| c.to_string()), self.status.map(Status::name));
+        let (cluster, status) = (cluster.unwrap_or_default(), status.unwrap_or_default());
+        format!("{},{:.4},{cluster},{status},{label}", csv::field(&self.file), self.cosine)
     }
 }
 
-/// The images of a run that are most like one.
+/// The images that are most like one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NeighboursResult {
     /// The most alike first.
@@ -163,35 +169,36 @@ pub struct NeighboursResult {
     pub out: Option<PathBuf>,
 }
 
-/// Finds the images of a run that are most like one.
+/// Finds the images of a run, or of a folder, that are most like one.
 pub fn neighbours(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> Result<NeighboursResult> {
     options.out.as_deref().map_or(Ok(()), require_absent)?;
     if options.count == 0 {
         return Err(Error::usage("`count` is 0", "ask for at least one neighbour"));
     }
-    let run = FinishedRun::open(&options.run)?;
+    let among = Searched::open(options, observer)?;
     let name = options.image.to_string_lossy();
-    let own = run.files.iter().position(|f| f.file == name);
+    let own = among.own(&options.image);
     let query = match own {
-        Some(row) => Matrix::new(run.features.dim, run.features.row(row).to_vec()),
-        None if options.image.is_file() => run.embed(&Pictures::Files(Arc::new(list(&options.image)?)), observer)?.0,
+        Some(row) => Matrix::new(among.features.dim, among.features.row(row).to_vec()),
+        None if options.image.is_file() => among.embed(&Pictures::Files(Arc::new(list(&options.image)?)), observer)?.0,
         None => {
-            let like = nearest_word(&name, run.files.iter().map(|f| f.file.as_str()));
+            let like = nearest_word(&name, among.files.iter().map(|f| f.file.as_str()));
             let hint = like.map_or_else(|| "check the path".to_string(), |like| format!("did you mean {like}?"));
-            return Err(Error::usage(format!("{name} is no image file and no image of the run"), hint));
+            let whole = if among.grouping.is_some() { "run" } else { "folder" };
+            return Err(Error::usage(format!("{name} is no image file and no image of the {whole}"), hint));
         }
     };
     // One more, since an image of the run finds itself.
     let count = options.count.saturating_add(usize::from(own.is_some()));
-    let found = nearest(&query, &run.features, count, false, &|_| ());
+    let found = nearest(&query, &among.features, count, false, &|_| ());
     let neighbour = |(i, cosine): (&u32, &f32)| {
         let row = *i as usize;
         NeighbourImage {
-            file: run.files[row].file.clone(),
+            file: among.files[row].file.clone(),
             cosine: *cosine,
-            cluster: run.grouping.cluster[row],
-            status: run.grouping.status[row],
-            label: run.files[row].label.clone(),
+            cluster: among.grouping.as_ref().map(|grouping| grouping.cluster[row]),
+            status: among.grouping.as_ref().map(|grouping| grouping.status[row]),
+            label: among.files[row].label.clone(),
         }
     };
     let pairs = found.index.iter().zip(&found.similarity).filter(|(i, _)| Some(**i as usize) != own);
@@ -221,12 +228,64 @@ impl FinishedRun {
         Ok(FinishedRun { folder, features: Metric::Cosine.prepared(features), files, grouping })
     }
 
-    /// Unit embeddings of `pictures` by the run's network.
+    /// Unit embeddings of `pictures` by the run's model.
     fn embed(&self, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
-        let model = Model::open(self.folder.path())?;
-        let part = JobPart::begin("embedding", pictures.len(), observer);
-        let found = model.features_of(pictures, FeatureKind::Embedding, observer.cancel(), &|n| part.more(n));
-        part.end();
-        found
+        embed(&AnyModel::open(self.folder.path(), WhichWeights::Last)?, pictures, observer)
+    }
+}
+
+/// Unit embeddings of `pictures`.
+fn embed(model: &AnyModel, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
+    let part = JobPart::begin("embedding", pictures.len(), observer);
+    let found = model.embeddings_of(pictures, observer.cancel(), &|n| part.more(n));
+    part.end();
+    found
+}
+
+/// Images to search: those of a finished run, or of a folder.
+struct Searched {
+    /// Unit rows.
+    features: Matrix,
+    files: Vec<FileRow>,
+    /// Clusters of a run.
+    grouping: Option<Grouping>,
+    /// Of a folder, the model that made the features; of a run, its folder.
+    model: std::result::Result<AnyModel, PathBuf>,
+    /// The folder that the names of images are below.
+    folder: Option<PathBuf>,
+}
+
+impl Searched {
+    fn open(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> Result<Searched> {
+        let path = &options.run;
+        if options.model.is_none() && !is_images(path) {
+            let FinishedRun { features, files, grouping, .. } = FinishedRun::open(path)?;
+            return Ok(Searched { features, files, grouping: Some(grouping), model: Err(path.clone()), folder: None });
+        }
+        let photographs = Photographs::open(&path.to_string_lossy(), None, options.model.as_deref(), 0, observer)?;
+        let found = photographs.embed(observer)?;
+        for bad in &found.bad {
+            observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
+        }
+        let features = Metric::Cosine.prepared(found.features);
+        let (model, folder) = (Ok(photographs.model), photographs.folder);
+        Ok(Searched { features, files: found.rows, grouping: None, model, folder })
+    }
+
+    /// The row of `image`, where it is one of them: by its name, or by its path.
+    fn own(&self, image: &Path) -> Option<usize> {
+        let name = image.to_string_lossy();
+        let below = self.folder.as_ref().and_then(|folder| {
+            let (folder, image) = (folder.canonicalize().ok()?, image.canonicalize().ok()?);
+            Some(image.strip_prefix(folder).ok()?.to_string_lossy().into_owned())
+        });
+        self.files.iter().position(|f| f.file == name || Some(&f.file) == below.as_ref())
+    }
+
+    fn embed(&self, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
+        match &self.model {
+            Ok(model) => embed(model, pictures, observer),
+            Err(run) => embed(&AnyModel::open(run, WhichWeights::Last)?, pictures, observer),
+        }
     }
 }

@@ -33,9 +33,11 @@ impl Gallery {
         Ok(Gallery::Files(names.iter().map(find).collect()))
     }
 
-    /// The images of `data` by their names.
+    /// The images of `data` by their names; test images follow the training images.
     pub fn of_data(data: Arc<Dataset>, names: &[String]) -> Gallery {
-        let rows: HashMap<&String, usize> = data.train.images.names().iter().enumerate().map(|(i, n)| (n, i)).collect();
+        let test = data.test.iter().flat_map(|test| test.images.names());
+        let rows: HashMap<&String, usize> =
+            data.train.images.names().iter().chain(test).enumerate().map(|(i, n)| (n, i)).collect();
         let found = names.iter().map(|name| rows.get(name).copied()).collect();
         Gallery::Loaded(data, found)
     }
@@ -75,7 +77,11 @@ impl Gallery {
                 image.map_or_else(grey, |image| shrink(image, SIDE))
             }
             Gallery::Loaded(data, found) => match found[*row as usize] {
-                Some(at) => data.train.images.sample(at).map_or_else(|_| grey(), |sample| sample.image.into_owned()),
+                Some(at) => match (&data.test, at.checked_sub(data.train.images.len())) {
+                    (Some(test), Some(at)) => test.images.sample(at),
+                    _ => data.train.images.sample(at),
+                }
+                .map_or_else(|_| grey(), |sample| sample.image.into_owned()),
                 None => grey(),
             },
         };

@@ -1,9 +1,11 @@
-//! What clustering, purification and the search for duplicates work on: a matrix with names, from a file, a run or memory.
+//! What clustering, purification and the search for duplicates work on: a matrix with names, from a file, a run, a folder of images
+//! or memory.
 
 use super::images;
+use super::photographs::{Photographs, is_images};
 use super::pictures::Gallery;
 use crate::config::Resolved;
-use crate::data::Source;
+use crate::data::{Dataset, Source};
 use crate::observe::Observer;
 use crate::run::{RunFolder, Warning};
 use pcp_core::error::{Error, Kind, Result};
@@ -19,8 +21,11 @@ use std::sync::Arc;
 /// Where embeddings come from.
 #[derive(Clone, Debug)]
 pub enum EmbeddingSource {
-    /// A matrix file (.npy, .csv, .safetensors; a row per image) or a run folder.
+    /// A matrix file (.npy, .csv, .safetensors; a row per image), a run folder, or images: a folder of them or `bundled`, whose
+    /// features are learned from the images themselves, in seconds.
     Path(PathBuf),
+    /// Images (a folder, or `bundled`), and the model that gives their features: a run folder, or a model file.
+    Images(PathBuf, PathBuf),
     /// A matrix in memory, and the names of its rows where they have some.
     Memory(Arc<Matrix>, Option<Vec<String>>),
 }
@@ -29,14 +34,22 @@ impl EmbeddingSource {
     /// What messages and pages call it.
     fn shown(&self) -> String {
         match self {
-            EmbeddingSource::Path(path) => path.display().to_string(),
+            EmbeddingSource::Path(path) | EmbeddingSource::Images(path, _) => path.display().to_string(),
             EmbeddingSource::Memory(..) => "the matrix".to_string(),
+        }
+    }
+
+    /// `path`, or the images in it with the features that `model` gives, where there is one.
+    pub fn with_model(path: &Path, model: Option<&Path>) -> EmbeddingSource {
+        match model {
+            Some(model) => EmbeddingSource::Images(path.into(), model.into()),
+            None => EmbeddingSource::Path(path.into()),
         }
     }
 
     /// Whether it is a folder.
     pub(crate) fn is_folder(&self) -> bool {
-        matches!(self, EmbeddingSource::Path(path) if path.is_dir())
+        matches!(self, EmbeddingSource::Path(path) if path.is_dir()) || matches!(self, EmbeddingSource::Images(..))
     }
 }
 
@@ -84,6 +97,16 @@ pub struct Embeddings {
     pub unusable: Vec<Unusable>,
     /// The run and its settings, where they are those of a run.
     pub run: Option<(RunFolder, Resolved)>,
+    /// The images, where they were read.
+    photographs: Option<PhotographsAt>,
+}
+
+/// Where images that were read are.
+enum PhotographsAt {
+    /// Files below a folder.
+    Folder(PathBuf),
+    /// In memory alone.
+    Memory(Arc<Dataset>),
 }
 
 /// Names of rows: the names, where they are from, and whether they must fit.
@@ -92,6 +115,12 @@ type Names = Option<(Vec<String>, PathBuf, bool)>;
 impl Embeddings {
     /// Reads `source`. Names of the rows are in `files`, in the matrix, or in a file beside it.
     pub fn read(source: &EmbeddingSource, files: Option<&Path>, observer: &Arc<dyn Observer>) -> Result<Embeddings> {
+        let mut photographs = None;
+        let mut read = |path: &Path, model: Option<&Path>| -> Result<Read> {
+            let (read, at) = of_photographs(path, model, files, observer)?;
+            photographs = Some(at);
+            Ok(read)
+        };
         let (features, names, run) = match source {
             EmbeddingSource::Memory(matrix, own) => {
                 let named = match (files, own) {
@@ -101,6 +130,8 @@ impl Embeddings {
                 };
                 (matrix.clone(), named, None)
             }
+            EmbeddingSource::Images(path, model) => read(path, Some(model))?,
+            EmbeddingSource::Path(path) if is_images(path) => read(path, None)?,
             EmbeddingSource::Path(path) if path.is_dir() => of_run(path, files)?,
             EmbeddingSource::Path(path) => {
                 let (features, names) = of_file(path, files)?;
@@ -125,7 +156,7 @@ impl Embeddings {
             None => None,
         };
         let rows = (0..features.rows).collect();
-        Ok(Embeddings { shown, features, names, rows, unusable: Vec::new(), run })
+        Ok(Embeddings { shown, features, names, rows, unusable: Vec::new(), run, photographs })
     }
 
     /// The rows that cannot be used; an error unless they are to be skipped.
@@ -187,6 +218,11 @@ impl Embeddings {
             };
         };
         let found = match (&self.run, folder) {
+            (None, None) if self.photographs.is_some() => match &self.photographs {
+                Some(PhotographsAt::Memory(data)) => Ok(Gallery::of_data(data.clone(), names)),
+                Some(PhotographsAt::Folder(path)) => Gallery::of_files(Some(path), names),
+                None => Gallery::of_files(None, names),
+            },
             (Some((_, config)), None) => match Source::parse(&config.data.source) {
                 Ok(Source::Folder(path)) if path.is_dir() => Gallery::of_files(Some(&path), names),
                 _ => config
@@ -222,6 +258,29 @@ impl Embeddings {
 }
 
 type Read = (Arc<Matrix>, Names, Option<(RunFolder, Resolved)>);
+
+/// The features of images, by a model that is given or learned from them.
+fn of_photographs(
+    path: &Path,
+    model: Option<&Path>,
+    files: Option<&Path>,
+    observer: &Arc<dyn Observer>,
+) -> Result<(Read, PhotographsAt)> {
+    if files.is_some() {
+        return Err(Error::usage("`files` is for matrices", "leave it out: images have their own names"));
+    }
+    let photographs = Photographs::open(&path.to_string_lossy(), None, model, 0, observer)?;
+    let found = photographs.embed(observer)?;
+    for bad in &found.bad {
+        observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
+    }
+    let names = found.rows.into_iter().map(|row| row.file).collect();
+    let at = match photographs.folder {
+        Some(folder) => PhotographsAt::Folder(folder),
+        None => PhotographsAt::Memory(photographs.data),
+    };
+    Ok(((Arc::new(found.features), Some((names, path.to_path_buf(), true)), None), at))
+}
 
 /// The embeddings of a run.
 fn of_run(path: &Path, files: Option<&Path>) -> Result<Read> {

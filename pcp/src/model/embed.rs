@@ -2,7 +2,7 @@
 
 use super::{Extractor, Model};
 use crate::config::FeatureKind;
-use crate::data::{BadFile, FileRow, Image, Pictures};
+use crate::data::{BadFile, Batch, CleanView, FileRow, Image, Pictures};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
@@ -43,26 +43,8 @@ impl Model {
         take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
     ) -> Result<Embedded> {
         let extractor = Extractor { network: &self.network, weights: &self.weights, cancel, on_images };
-        let mut all = Embedded::default();
-        for made in pictures.stream(self.card.clean_view()) {
-            let made = made?;
-            let images = made.rows.len() + made.bad.len();
-            if made.batch.rows > 0 {
-                let features = extractor.batch(made.batch, &[kind])?;
-                features.first().map_or(Ok(()), |features| take(&made.rows, features))?;
-            }
-            cancel.check()?;
-            all.rows.extend(made.rows);
-            all.bad.extend(made.bad);
-            on_images(images);
-        }
-        match (all.rows.is_empty(), all.bad.first()) {
-            (true, Some(bad)) => Err(Error::data(
-                format!("none of the images can be read; {}: {}", bad.name, bad.reason),
-                "JPEG, PNG, WebP, BMP, GIF and TIFF can be read: convert the files, or get them again",
-            )),
-            _ => Ok(all),
-        }
+        let mut features = |batch| Ok(extractor.batch(batch, &[kind])?.into_iter().next().unwrap_or_default());
+        embed_batches(pictures, self.card.clean_view(), cancel, on_images, &mut features, take)
     }
 
     /// Features of all `pictures` in one matrix.
@@ -81,5 +63,36 @@ impl Model {
             Ok(())
         })?;
         Ok((features, found))
+    }
+}
+
+/// Calls `take` with the rows and the `features` of every batch of views of `pictures`, in order, and `on_images` with the number
+/// of pictures of every batch. Must not be called from rayon's thread pool, which makes the batches.
+pub(crate) fn embed_batches(
+    pictures: &Pictures,
+    view: CleanView,
+    cancel: &Cancel,
+    on_images: &dyn Fn(usize),
+    features: &mut dyn FnMut(Batch) -> Result<Matrix>,
+    take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
+) -> Result<Embedded> {
+    let mut all = Embedded::default();
+    for made in pictures.stream(view) {
+        let made = made?;
+        let images = made.rows.len() + made.bad.len();
+        if made.batch.rows > 0 {
+            take(&made.rows, &features(made.batch)?)?;
+        }
+        cancel.check()?;
+        all.rows.extend(made.rows);
+        all.bad.extend(made.bad);
+        on_images(images);
+    }
+    match (all.rows.is_empty(), all.bad.first()) {
+        (true, Some(bad)) => Err(Error::data(
+            format!("none of the images can be read; {}: {}", bad.name, bad.reason),
+            "JPEG, PNG, WebP, BMP, GIF and TIFF can be read: convert the files, or get them again",
+        )),
+        _ => Ok(all),
     }
 }

@@ -12,10 +12,11 @@ const OPSET: i64 = 17;
 /// The version of the ONNX format that belongs to this opset.
 const IR: i64 = 8;
 const FLOAT: i64 = 1;
+const INT64: i64 = 7;
 /// Added to the variance by batch norm.
 const EPSILON: f32 = kernels::BN_EPS;
 /// Vectors shorter than this are divided by it.
-const SHORTEST: f32 = 1e-12;
+pub(crate) const SHORTEST: f32 = 1e-12;
 
 impl Model {
     /// Writes the ONNX model. With `preprocess` it takes values from 0 to 1 and normalises them itself; without, it takes normalised
@@ -56,15 +57,7 @@ impl Model {
         made = made.message(11, &described("input", &[3, side, side]));
         made = made.message(12, &described("embedding", &[self.network.embedding]));
         made = made.message(12, &described("pooled", &[self.network.pooled]));
-        let facts = self.facts(preprocess);
-        Message::new()
-            .int(1, IR)
-            .bytes(2, "pcp")
-            .bytes(3, env!("CARGO_PKG_VERSION"))
-            .message(7, &made)
-            .message(8, &Message::new().bytes(1, "").int(2, OPSET))
-            .each(&facts, |m, (key, value)| m.message(14, &Message::new().bytes(1, key).bytes(2, value)))
-            .into_bytes()
+        whole(&made, &self.facts(preprocess))
     }
 
     /// Metadata: the preprocessing of the input, and the outputs.
@@ -84,8 +77,31 @@ impl Model {
     }
 }
 
+/// The file of a graph, with metadata.
+pub(crate) fn whole(graph: &Message, facts: &[(&str, String)]) -> Vec<u8> {
+    Message::new()
+        .int(1, IR)
+        .bytes(2, "pcp")
+        .bytes(3, env!("CARGO_PKG_VERSION"))
+        .message(7, graph)
+        .message(8, &Message::new().bytes(1, "").int(2, OPSET))
+        .each(facts, |m, (key, value)| m.message(14, &Message::new().bytes(1, key).bytes(2, value)))
+        .into_bytes()
+}
+
+/// The operations that bring the rows of `x` to unit length; the array `shortest` must be among the others.
+pub(crate) fn unit(x: &str, output: &str) -> Vec<Message> {
+    let (length, safe) = (format!("{output}.length"), format!("{output}.divisor"));
+    let over = [("axes", Attribute::Ints(vec![1])), ("keepdims", Attribute::Int(1))];
+    vec![
+        operation("ReduceL2", &[x], &length, &over),
+        operation("Max", &[&length, "shortest"], &safe, &[]),
+        operation("Div", &[x, &safe], output, &[]),
+    ]
+}
+
 /// An attribute of an operation.
-enum Attribute {
+pub(crate) enum Attribute {
     Int(i64),
     Float(f32),
     Ints(Vec<i64>),
@@ -124,19 +140,11 @@ fn operations(node: &GraphNode, inputs: &[String], output: &str) -> Vec<Message>
             let names: Vec<&str> = [x, weight].into_iter().chain(bias.as_deref()).collect();
             vec![operation("Gemm", &names, output, &[("transB", Attribute::Int(1))])]
         }
-        Op::Unit => {
-            let (length, safe) = (format!("{output}.length"), format!("{output}.divisor"));
-            let over = [("axes", Attribute::Ints(vec![1])), ("keepdims", Attribute::Int(1))];
-            vec![
-                operation("ReduceL2", &[x], &length, &over),
-                operation("Max", &[&length, "shortest"], &safe, &[]),
-                operation("Div", &[x, &safe], output, &[]),
-            ]
-        }
+        Op::Unit => unit(x, output),
     }
 }
 
-fn operation(kind: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) -> Message {
+pub(crate) fn operation(kind: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]) -> Message {
     let attribute = |(name, value): &(&str, Attribute)| {
         let named = Message::new().bytes(1, name);
         match value {
@@ -153,13 +161,19 @@ fn operation(kind: &str, inputs: &[&str], output: &str, attributes: &[(&str, Att
         .each(attributes, |m, a| m.message(5, &attribute(a)))
 }
 
-fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Message {
+pub(crate) fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Message {
     let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     Message::new().each(shape, |m, n| m.int(1, *n as i64)).int(2, FLOAT).bytes(8, name).bytes(9, raw)
 }
 
+/// An array of whole numbers.
+pub(crate) fn whole_numbers(name: &str, values: &[i64]) -> Message {
+    let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    Message::new().int(1, values.len() as i64).int(2, INT64).bytes(8, name).bytes(9, raw)
+}
+
 /// An input or output: one entry of this shape per image.
-fn described(name: &str, shape: &[usize]) -> Message {
+pub(crate) fn described(name: &str, shape: &[usize]) -> Message {
     let rows = Message::new().message(1, &Message::new().bytes(2, "batch"));
     let shape = shape.iter().fold(rows, |m, n| m.message(1, &Message::new().int(1, *n as i64)));
     let tensor = Message::new().int(1, FLOAT).message(2, &shape);

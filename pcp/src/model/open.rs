@@ -78,6 +78,13 @@ impl Model {
     /// The network of a run.
     pub fn of_run(run: &RunFolder, which: WhichWeights) -> Result<Model> {
         let (config, _) = run.read_config()?;
+        if config.method.system == config::System::Patches {
+            let message = format!("{} has clusters of patches and no network", run.path().display());
+            return Err(Error::usage(
+                message,
+                "knn, clusters, tsne, embed, assign, neighbours and export take it; this needs a network",
+            ));
+        }
         let mut card = ModelCard::of_run(&config, (0, 0));
         let network = card.build()?;
         if which == WhichWeights::Untrained {

@@ -115,6 +115,9 @@ impl RunResult {
         let best_at = self.best_epoch.map(|e| format!("  (epoch {e})")).unwrap_or_default();
         percent("kNN of the trained network, best", best, best_at);
         percent("kNN of the trained network, last", last, String::new());
+        if self.epochs == 0 && self.knn_untrained.is_none() {
+            percent("kNN of clusters of patches", self.knn_last, String::new());
+        }
         percent("the same on pooled features", self.knn_pooled, String::new());
         percent("classifier on the test images", self.classifier, String::new());
         rows.push(("clusters".into(), self.clusters.to_string()));

@@ -1,6 +1,6 @@
 //! Weighted kNN accuracy of a run's features.
 
-use super::MeasuredWeights;
+use super::{MeasuredWeights, patches_of};
 use crate::config::FeatureKind;
 use crate::data::loader::Loader;
 use crate::evaluate::Probe;
@@ -64,7 +64,11 @@ pub fn eval_knn(options: &EvalKnnOptions, observer: &Arc<dyn Observer>) -> Resul
     e.features = options.features.unwrap_or(e.features);
     let (k, tau, features) = (e.k, e.tau, e.features);
     config.check()?;
-    let model = Model::of_run(&run, WhichWeights::best(options.best))?;
+    let patches = patches_of(&run, &config, options.best)?;
+    if patches.is_some() && features != FeatureKind::Embedding {
+        return Err(Error::usage("patches have one kind of features, embedding", "leave `features` out"));
+    }
+    let model = if patches.is_none() { Some(Model::of_run(&run, WhichWeights::best(options.best))?) } else { None };
     let dataset = Arc::new(read_again(&config, observer)?);
     let loader = Loader::new(dataset.clone(), config.augmenter());
     let Some(probe) = Probe::new(dataset, loader, &config) else {
@@ -74,15 +78,15 @@ pub fn eval_knn(options: &EvalKnnOptions, observer: &Arc<dyn Observer>) -> Resul
     if probe.available() < k {
         observer.warn(&Warning::FewerThanK { images: probe.available(), k });
     }
-    let part = JobPart::begin("embedding", probe.images(), observer);
-    let knn = probe.network(&model.network, &model.weights, observer.cancel(), &|n| part.more(n));
-    part.end();
-    Ok(KnnReport {
-        knn: knn?,
-        k: k.min(probe.available()),
-        tau,
-        features,
-        protocol: probe.protocol(),
-        measured: MeasuredWeights::of(&model),
-    })
+    let (knn, measured) = match (&model, &patches) {
+        (Some(model), _) => {
+            let part = JobPart::begin("embedding", probe.images(), observer);
+            let knn = probe.network(&model.network, &model.weights, observer.cancel(), &|n| part.more(n));
+            part.end();
+            (knn?, MeasuredWeights::of(model))
+        }
+        (None, Some(patches)) => (probe.patches(patches, None, observer)?, MeasuredWeights::of_patches(&run)),
+        (None, None) => unreachable!("a run has a network or patches"),
+    };
+    Ok(KnnReport { knn, k: k.min(probe.available()), tau, features, protocol: probe.protocol(), measured })
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::data::{self, Load, Source};
+use crate::jobs::photographs::tests::stripes;
 use crate::observe::Silent;
 use crate::run::About;
 use pcp_core::purify::{Positives, Purified};
@@ -41,7 +42,7 @@ fn an_image_of_the_run_finds_the_others_and_not_itself() {
     let options = NeighboursOptions { count: 2, out: Some(out.clone()), ..NeighboursOptions::new(&path, "0.png") };
     let found = neighbours(&options, &silent()).unwrap();
     assert_eq!(found.images.iter().map(|n| n.file.as_str()).collect::<Vec<_>>(), ["1.png", "2.png"]);
-    assert_eq!((found.images[0].cluster, found.images[0].status), (0, Status::Kept));
+    assert_eq!((found.images[0].cluster, found.images[0].status), (Some(0), Some(Status::Kept)));
     let text = std::fs::read_to_string(out).unwrap();
     assert!(text.starts_with("file,cosine,cluster,status,label\n1.png,0.9939,0,kept,"), "{text}");
     let json = serde_json::to_string(&found).unwrap();
@@ -61,4 +62,27 @@ fn what_is_not_there_is_named() {
     let e = assign(&AssignOptions::new(&path, dir.path().display().to_string()), &silent()).unwrap_err();
     assert!(e.message.contains("no cluster of") && e.hint.contains("`clusters`"), "{e:?}");
     assert!(assign(&AssignOptions::new(dir.path(), "bundled"), &silent()).is_err(), "no run");
+}
+
+#[test]
+fn a_folder_needs_no_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let images = stripes(dir.path());
+    let found =
+        neighbours(&NeighboursOptions { count: 3, ..NeighboursOptions::new(&images, "1/0.png") }, &silent()).unwrap();
+    let names: Vec<&str> = found.images.iter().map(|n| n.file.as_str()).collect();
+    assert!(names.iter().all(|name| name.starts_with("1/") && *name != "1/0.png"), "{names:?}");
+    assert_eq!((found.images[0].cluster, found.images[0].status), (None, None));
+    let json = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<NeighboursResult>(&json).unwrap(), found);
+    // By its path, it is the same image of the folder; from elsewhere, another one.
+    let by_path = NeighboursOptions { count: 3, ..NeighboursOptions::new(&images, images.join("1/0.png")) };
+    assert_eq!(neighbours(&by_path, &silent()).unwrap().images, found.images);
+    let copy = dir.path().join("copy.png");
+    std::fs::copy(images.join("1/0.png"), &copy).unwrap();
+    let other = neighbours(&NeighboursOptions::new(&images, &copy), &silent()).unwrap();
+    assert_eq!(other.images[0].file, "1/0.png");
+    assert!(other.images[0].cosine > 0.999, "{:?}", other.images[0]);
+    let e = neighbours(&NeighboursOptions::new(&images, "1/O.png"), &silent()).unwrap_err();
+    assert!(e.message.contains("no image of the folder") && e.hint.contains("1/0.png"), "{e:?}");
 }

@@ -14,6 +14,10 @@ pub(super) fn describe(setup: &Setup, observer: &dyn Observer) {
     let use_of = if config.method.system == System::Supervised { "" } else { " (for evaluation only)" };
     let classes = count(&data.train.labels).map(|n| format!(", {n} classes{use_of}")).unwrap_or_default();
     observer.note(&format!("data      {}: {} images to learn from{test}{classes}", data.name, data.train.images.len()));
+    if config.method.system == System::Patches {
+        observer.note(&format!("system    {}: {}", setup.about.system(), setup.method.describe(&setup.plan)));
+        return;
+    }
     observer.note(&format!(
         "network   {:?}, width {}, {} px, {:.1} M parameters, {}",
         config.network.arch,

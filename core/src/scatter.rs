@@ -8,7 +8,7 @@ use rayon::prelude::*;
 const PANEL: usize = 64;
 
 /// Sums of rows and of their products. Rows count from the first one, which keeps rounding small.
-pub(super) struct Scatter {
+pub(crate) struct Scatter {
     rows: usize,
     origin: Vec<f32>,
     sum: Vec<f64>,
@@ -17,11 +17,21 @@ pub(super) struct Scatter {
 }
 
 impl Scatter {
-    pub(super) fn new(dim: usize) -> Scatter {
+    pub(crate) fn new(dim: usize) -> Scatter {
         Scatter { rows: 0, origin: Vec::new(), sum: vec![0.0; dim], products: vec![0.0; dim * dim] }
     }
 
-    pub(super) fn add(&mut self, rows: &Matrix) {
+    /// Columns.
+    pub(crate) fn dim(&self) -> usize {
+        self.sum.len()
+    }
+
+    /// Whether no row was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    pub(crate) fn add(&mut self, rows: &Matrix) {
         let d = rows.dim;
         if self.origin.is_empty() {
             self.origin = rows.row(0).to_vec();
@@ -44,12 +54,12 @@ impl Scatter {
         });
     }
 
-    pub(super) fn mean(&self) -> Vec<f64> {
+    pub(crate) fn mean(&self) -> Vec<f64> {
         let n = self.rows.max(1) as f64;
         self.sum.iter().zip(&self.origin).map(|(s, o)| f64::from(*o) + s / n).collect()
     }
 
-    pub(super) fn covariance(&self) -> Vec<f64> {
+    pub(crate) fn covariance(&self) -> Vec<f64> {
         let (d, n) = (self.sum.len(), self.rows.max(1) as f64);
         let mut out = vec![0.0; d * d];
         out.par_chunks_mut(d).enumerate().for_each(|(i, row)| {

@@ -1,0 +1,132 @@
+//! A basis of the directions in which a symmetric matrix is greatest: subspace iterations, which take a fraction of the time of a
+//! whole decomposition where a few hundred of thousands of directions are wanted and their exact turn does not matter.
+
+use super::{cholesky, dot};
+use crate::error::Result;
+use crate::matmul::matmul;
+use crate::matrix::MatrixRef;
+use crate::rng::{Key, Purpose};
+use rayon::prelude::*;
+
+/// Products with the matrix: directions of half the variance of the last one that is wanted fade to a sixteenth.
+const PASSES: usize = 4;
+/// Rows of a unit of parallel work.
+const PANEL: usize = 64;
+
+/// `count` orthonormal rows that span nearly the same space as the eigenvectors of the greatest eigenvalues of the symmetric,
+/// positive definite `n` x `n` matrix `a`; all directions where there are no more.
+pub fn subspace(a: &[f64], n: usize, count: usize) -> Result<Vec<f64>> {
+    if count >= n {
+        return Ok((0..n * n).map(|at| f64::from(u8::from(at / n == at % n))).collect());
+    }
+    let narrow: Vec<f32> = a.iter().map(|x| *x as f32).collect();
+    let mut stream = Key { purpose: Purpose::Subset, seed: 0, round: 4, epoch: 0 }.stream(0, 0);
+    let mut rows = orthonormal((0..count * n).map(|_| f64::from(stream.normal())).collect(), n)?;
+    for _ in 0..PASSES {
+        rows = orthonormal(times(&rows, &narrow, n), n)?;
+    }
+    // Once more: what the first time leaves of ill-conditioned rows is orthogonal to the last digits.
+    orthonormal(rows, n)
+}
+
+/// `rows` times the `n` x `n` matrix `a`, in single precision.
+pub(crate) fn times(rows: &[f64], a: &[f32], n: usize) -> Vec<f64> {
+    let mut out = vec![0.0f64; rows.len()];
+    out.par_chunks_mut(PANEL * n).zip(rows.par_chunks(PANEL * n)).for_each(|(out, rows)| {
+        let narrow: Vec<f32> = rows.iter().map(|x| *x as f32).collect();
+        let mut product = vec![0.0f32; rows.len()];
+        matmul(MatrixRef::new(&narrow, rows.len() / n, n), MatrixRef::new(a, n, n), &mut product, false);
+        out.iter_mut().zip(&product).for_each(|(o, p)| *o = f64::from(*p));
+    });
+    out
+}
+
+/// `[rows of a, rows of b]`: all products of rows of `a` and `b`, each of `n` numbers.
+pub(crate) fn gram(a: &[f64], b: &[f64], n: usize) -> Vec<f64> {
+    let m = b.len() / n;
+    let mut out = vec![0.0f64; a.len() / n * m];
+    out.par_chunks_mut(m).zip(a.par_chunks(n)).for_each(|(out, x)| {
+        out.iter_mut().zip(b.chunks_exact(n)).for_each(|(o, y)| *o = dot(x, y));
+    });
+    out
+}
+
+/// The rows, turned into orthonormal ones that span the same space: `L^-1 Y` with `L L^T = Y Y^T`.
+fn orthonormal(mut rows: Vec<f64>, n: usize) -> Result<Vec<f64>> {
+    let m = rows.len() / n;
+    let lower = cholesky(gram(&rows, &rows, n), m)?;
+    // Column blocks are independent.
+    let width = PANEL;
+    let blocks: Vec<Vec<f64>> = (0..n.div_ceil(width))
+        .into_par_iter()
+        .map(|b| {
+            let (from, wide) = (b * width, width.min(n - b * width));
+            let mut block: Vec<f64> = rows.chunks_exact(n).flat_map(|row| row[from..from + wide].to_vec()).collect();
+            for i in 0..m {
+                let (done, rest) = block.split_at_mut(i * wide);
+                let row = &mut rest[..wide];
+                for (j, other) in done.chunks_exact(wide).enumerate() {
+                    let l = lower[i * m + j];
+                    row.iter_mut().zip(other).for_each(|(x, y)| *x -= l * y);
+                }
+                row.iter_mut().for_each(|x| *x /= lower[i * m + i]);
+            }
+            block
+        })
+        .collect();
+    for (b, block) in blocks.iter().enumerate() {
+        let wide = width.min(n - b * width);
+        for (row, part) in rows.chunks_exact_mut(n).zip(block.chunks_exact(wide)) {
+            row[b * width..b * width + wide].copy_from_slice(part);
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eigen::eigen;
+
+    /// Eigenvalues 1, 1/2, 1/4, ... in random directions.
+    fn decaying(n: usize) -> Vec<f64> {
+        let mut stream = Key { purpose: Purpose::Synthetic, seed: 3, round: 0, epoch: 0 }.stream(0, 0);
+        let turned = orthonormal((0..n * n).map(|_| f64::from(stream.normal())).collect(), n).unwrap();
+        let mut a = vec![0.0; n * n];
+        for (i, v) in turned.chunks_exact(n).enumerate() {
+            for at in 0..n * n {
+                a[at] += 0.5f64.powi(i as i32) * v[at / n] * v[at % n];
+            }
+        }
+        a
+    }
+
+    #[test]
+    fn the_basis_is_orthonormal_and_holds_the_greatest_directions() {
+        let n = 150;
+        let mut a = decaying(n);
+        (0..n).for_each(|i| a[i * n + i] += 1e-3);
+        let basis = subspace(&a, n, 20).unwrap();
+        for (at, product) in gram(&basis, &basis, n).iter().enumerate() {
+            let expected = f64::from(u8::from(at / 20 == at % 20));
+            assert!((product - expected).abs() < 1e-9, "{at}: {product}");
+        }
+        let exact = eigen(a, n).unwrap();
+        for (i, v) in exact.vectors.chunks_exact(n).take(8).enumerate() {
+            let inside: f64 = gram(v, &basis, n).iter().map(|x| x * x).sum();
+            assert!(inside > 1.0 - 1e-6, "direction {i}: {inside}");
+        }
+    }
+
+    #[test]
+    fn all_directions_and_equal_variances() {
+        let identity: Vec<f64> = (0..16).map(|at| f64::from(u8::from(at / 4 == at % 4))).collect();
+        assert_eq!(subspace(&[2.0; 16], 4, 4).unwrap(), identity);
+        assert_eq!(subspace(&[2.0; 16], 4, 9).unwrap(), identity);
+        let small: Vec<f64> = identity.iter().map(|x| x * 1e-6).collect();
+        let basis = subspace(&small, 4, 2).unwrap();
+        for (product, expected) in gram(&basis, &basis, 4).iter().zip([1.0, 0.0, 0.0, 1.0]) {
+            assert!((product - expected).abs() < 1e-9, "{product}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Features from clusters of patches, for any images: learned in seconds, without a network and without labels.
+//!
+//! [`pcp_core::patches`] has the method; this is its model: which views of images it is learned from, how photographs are brought
+//! to its size (all of their area counts), and its file. [`PatchModel::learn`] takes the images of a data set,
+//! [`PatchModel::embed`] gives unit features of any images, [`PatchModel::save`] and [`PatchModel::open`] keep it.
+
+mod export;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod views;
+
+pub use settings::PatchModelSettings;
+
+use crate::data::{Batch, FileRow, Images, Pictures};
+use crate::model::{Embedded, embed_batches};
+use crate::observe::Observer;
+use pcp_core::cancel::Cancel;
+use pcp_core::error::{Error, Result};
+use pcp_core::io::tensors::{Array, Source, Tensors};
+use pcp_core::matrix::Matrix;
+use pcp_core::patches::Patches;
+use pcp_core::readout::Readout;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+use views::{Pixels, Squares};
+
+/// The description inside a file of a patch model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchCard {
+    /// How it was learned, with the size of its images.
+    pub patch_model: PatchModelSettings,
+    /// Images that it was learned from.
+    pub images: usize,
+}
+
+/// Filters learned from patches, the readout, and the preprocessing of images.
+///
+/// ```
+/// use pcp::data::{Image, Images};
+/// use pcp::observe::silent;
+/// use pcp::patches::{PatchModel, PatchModelSettings};
+///
+/// let mut images = Images::default();
+/// for i in 0..20u64 {
+///     let pixels = (0..40 * 30 * 3).map(|at| (at as u64 * (i + 3) % 251) as u8).collect();
+///     images.push(i, format!("{i}.png"), Image { width: 40, height: 30, pixels });
+/// }
+/// let settings = PatchModelSettings::fitting(&images, 0)?;
+/// let model = PatchModel::learn(&images, &settings, &silent())?;
+/// let features = model.embed(&images, &silent())?;
+/// assert_eq!((features.rows, features.dim), (20, 256));
+/// # Ok::<(), pcp::core::error::Error>(())
+/// ```
+pub struct PatchModel {
+    /// How it was learned.
+    pub card: PatchCard,
+    patches: Patches,
+    readout: Readout,
+}
+
+impl PatchModel {
+    /// Learns from `images`. Their labels, where they have some, play no part.
+    pub fn learn(images: &Images, settings: &PatchModelSettings, observer: &Arc<dyn Observer>) -> Result<PatchModel> {
+        let cancel = observer.cancel();
+        settings.check()?;
+        observer.begin("patches", 0);
+        let clean = Squares::clean(images, settings);
+        let patches = Patches::learn(&clean, &settings.patches, cancel);
+        observer.end();
+        let patches = patches?;
+        let random: Vec<Squares> =
+            (0..settings.views).map(|view| Squares::random(images, settings, view as u32)).collect();
+        let views: Vec<Squares> = std::iter::once(clean).chain(random).map(|v| v.told(observer.as_ref())).collect();
+        let views: Vec<&dyn pcp_core::patches::Images> = views.iter().map(|v| v as _).collect();
+        observer.begin("readout", images.len().min(settings.images) * views.len());
+        let readout = patches.learn_readout(&views, settings.images, &settings.readout, cancel);
+        observer.end();
+        let card = PatchCard { patch_model: settings.clone(), images: images.len() };
+        Ok(PatchModel { card, patches, readout: readout? })
+    }
+
+    /// Unit features of `images`, a row each.
+    pub fn embed(&self, images: &Images, observer: &Arc<dyn Observer>) -> Result<Matrix> {
+        observer.begin("embedding", images.len());
+        let squares = Squares::clean(images, &self.card.patch_model).told(observer.as_ref());
+        let features = self.patches.embed(&self.readout, &squares, observer.cancel());
+        observer.end();
+        features
+    }
+
+    /// Calls `take` with the rows and features of every batch of `pictures`, in order, and `on_images` with the number of
+    /// pictures of every batch. Must not be called from rayon's thread pool, which makes the batches.
+    pub fn for_each_batch(
+        &self,
+        pictures: &Pictures,
+        cancel: &Cancel,
+        on_images: &dyn Fn(usize),
+        take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
+    ) -> Result<Embedded> {
+        let mut features = |batch: Batch| {
+            let squares = Pixels { side: self.patches.side(), pixels: &batch.pixels };
+            self.patches.embed(&self.readout, &squares, cancel)
+        };
+        embed_batches(pictures, self.card.patch_model.view(), cancel, on_images, &mut features, take)
+    }
+
+    /// Numbers of a feature.
+    pub fn dim(&self) -> usize {
+        self.readout.map.rows
+    }
+
+    /// The filters.
+    pub fn patches(&self) -> &Patches {
+        &self.patches
+    }
+
+    /// The readout of the square roots of codes.
+    pub fn readout(&self) -> &Readout {
+        &self.readout
+    }
+
+    /// Writes a safetensors file: `filters`, `readout.mean` and `readout.map`, described by its card.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let matrix = |m: &Matrix| Array::F32(vec![m.rows, m.dim], m.values.clone());
+        let arrays = [
+            ("filters".to_string(), matrix(self.patches.filters())),
+            ("readout.map".to_string(), matrix(&self.readout.map)),
+            ("readout.mean".to_string(), Array::F32(vec![self.readout.mean.len()], self.readout.mean.clone())),
+        ];
+        Tensors { about: self.card.clone(), arrays: arrays.into() }.write(path)
+    }
+
+    /// The model in a file that [`save`](Self::save) wrote.
+    pub fn open(path: &Path) -> Result<PatchModel> {
+        let mut file = Tensors::<PatchCard>::read(path)?;
+        let settings = &file.about.patch_model;
+        settings.check().map_err(|e| e.at(path))?;
+        let (rows, codes) = (settings.patches.filter_shape(), settings.patches.features());
+        let wrong = |what: &str| {
+            let message = format!("{}: {what} has another shape than its card says", path.display());
+            Error::file(message, "use another file, or learn it again")
+        };
+        let (filters, map, mean) =
+            (file.take_f32("filters")?, file.take_f32("readout.map")?, file.take_f32("readout.mean")?);
+        if filters.0 != [rows.0, rows.1] {
+            return Err(wrong("filters"));
+        }
+        if map.0.len() != 2 || map.0[0] == 0 || map.0[1] != codes {
+            return Err(wrong("readout.map"));
+        }
+        if mean.0 != [codes] {
+            return Err(wrong("readout.mean"));
+        }
+        let settings = file.about.patch_model.clone();
+        let patches = Patches::new(settings.patches, settings.side, Matrix::new(rows.1, filters.1));
+        let readout = Readout { mean: mean.1, map: Matrix::new(codes, map.1) };
+        Ok(PatchModel { card: file.about, patches, readout })
+    }
+
+    /// Whether `path` is a file of a patch model, whole or not.
+    pub fn is_file(path: &Path) -> bool {
+        path.is_file()
+            && matches!(Tensors::<serde_json::Value>::read_any(path),
+                Ok(Source::Ours(file)) if file.about.get("patch_model").is_some())
+    }
+}

@@ -1,0 +1,111 @@
+//! Settings of a patch model, and which fit a set of images.
+
+use crate::config::{AugmentSettings, usual_stored_side};
+use crate::data::augment::Augmenter;
+use crate::data::{CleanView, Images};
+use pcp_core::error::{Error, Result};
+use pcp_core::patches::PatchSettings;
+use pcp_core::readout::ReadoutSettings;
+use serde::{Deserialize, Serialize};
+
+/// Images that are looked at to tell small images from photographs.
+const LOOKED_AT: usize = 33;
+/// Images with a short side below this are small: as CIFAR's.
+const SMALL: usize = 48;
+/// Patches that are learned from an image at the most: more are much the same.
+const PER_IMAGE: usize = 1000;
+
+/// How a patch model is learned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchModelSettings {
+    /// Side of the squares that images are resized to: all of their area, whatever their aspect.
+    pub side: usize,
+    /// Short side to which larger photographs are shrunk first; 0 keeps them.
+    pub stored: usize,
+    /// The patches.
+    pub patches: PatchSettings,
+    /// The readout.
+    pub readout: ReadoutSettings,
+    /// Random views of every image that the readout is learned from, besides the image as it is.
+    pub views: usize,
+    /// The random views.
+    pub augment: AugmentSettings,
+    /// Images that the readout is learned from at the most.
+    pub images: usize,
+}
+
+impl Default for PatchModelSettings {
+    fn default() -> Self {
+        PatchModelSettings::of_side(64, 2)
+    }
+}
+
+impl PatchModelSettings {
+    /// For images of `side` pixels, with a patch every `stride` pixels.
+    fn of_side(side: usize, stride: usize) -> Self {
+        PatchModelSettings {
+            side,
+            stored: usual_stored_side(side),
+            patches: PatchSettings { stride, ..PatchSettings::default() },
+            readout: ReadoutSettings::default(),
+            views: 2,
+            // Codes of mirror images are equal: a flip would change nothing.
+            augment: AugmentSettings {
+                scale: [0.4, 1.0],
+                jitter_probability: 1.0,
+                brightness: 0.4,
+                contrast: 0.4,
+                saturation: 0.4,
+                hue: 0.1,
+                grey: 0.0,
+                blur: 0.0,
+                flip: 0.0,
+                ..AugmentSettings::default()
+            },
+            images: 10_000,
+        }
+    }
+
+    /// For so many images of `side` pixels: small ones with a patch at every pixel, larger ones at every other.
+    pub fn of_size(side: usize, images: usize, seed: u64) -> Self {
+        let mut settings = Self::of_side(side, if side < SMALL { 1 } else { 2 });
+        settings.patches.samples = settings.patches.samples.min(images.max(1) * PER_IMAGE);
+        settings.patches.seed = seed;
+        settings
+    }
+
+    /// The settings for `images`: 32 pixels for small ones, 64 for photographs.
+    pub fn fitting(images: &Images, seed: u64) -> Result<Self> {
+        let n = images.len();
+        let looked_at = n.min(LOOKED_AT);
+        let mut sides = Vec::with_capacity(looked_at);
+        for i in 0..looked_at {
+            let image = images.sample(i * n / looked_at)?.image;
+            sides.push(image.width.min(image.height));
+        }
+        sides.sort_unstable();
+        let small = sides.get(sides.len() / 2).is_some_and(|side| *side < SMALL);
+        Ok(Self::of_size(if small { 32 } else { 64 }, n, seed))
+    }
+
+    /// How images are brought to the size: all of their area, values from 0 to 1.
+    pub(super) fn view(&self) -> CleanView {
+        let (size, recipe) = (self.side, self.augment.clone());
+        let augmenter = Augmenter { size, margin: 0.0, mean: [0.0; 3], std: [1.0; 3], recipe };
+        CleanView { augmenter, stored: self.stored }
+    }
+
+    /// An error for settings that cannot work.
+    pub fn check(&self) -> Result<()> {
+        if !(8..=1024).contains(&self.side) {
+            let message = format!("patch models of {} pixels cannot be made", self.side);
+            return Err(Error::usage(message, "give a side between 8 and 1024"));
+        }
+        if self.images == 0 {
+            return Err(Error::usage("a readout cannot be learned from 0 images", "give it at least one"));
+        }
+        self.patches.check(self.side)?;
+        self.augment.check()
+    }
+}

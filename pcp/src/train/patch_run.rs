@@ -1,0 +1,76 @@
+//! A run of clusters of patches: the same files as of any system, without a network and without epochs.
+
+use super::Setup;
+use crate::method::pcp;
+use crate::patches::{PatchModel, PatchModelSettings};
+use crate::run::RunResult;
+use pcp_core::error::{Error, Kind, Result};
+use pcp_core::purify::History;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Learns patches and writes the model, features, final clusters and the result. A run that is stopped begins anew: it takes seconds.
+pub(super) fn learn(setup: &Setup) -> Result<RunResult> {
+    run(setup).map_err(|e| match e.kind {
+        Kind::Stopped => Error {
+            message: "stopped while learning from patches".into(),
+            hint: format!("begin again with: `resume` {}", setup.run.path().display()),
+            ..e
+        },
+        _ => e,
+    })
+}
+
+fn run(setup: &Setup) -> Result<RunResult> {
+    let started = Instant::now();
+    let (config, images) = (&setup.plan.config, &setup.plan.dataset.train.images);
+    let mut settings = PatchModelSettings::of_size(config.data.size, images.len(), config.train.seed);
+    settings.stored = config.data.stored;
+    let model = PatchModel::learn(images, &settings, &setup.observer)?;
+    model.save(&setup.run.last_weights())?;
+    let features = Arc::new(model.embed(images, &setup.observer)?);
+    setup.run.write_embeddings(&features)?;
+
+    setup.observer.begin("final clusters", setup.final_steps());
+    let (plan, clean, observer) = (setup.plan.clone(), features.clone(), setup.observer.clone());
+    let (labels, purified) = setup.cancel().run(move || {
+        pcp::final_clusters(&plan, &clean, &History::default(), &mut |_| {
+            observer.advance(1);
+            observer.cancel().check()
+        })
+    })??;
+    setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
+
+    let knn_raw = setup.probe_pixels()?;
+    let knn = match &setup.probe {
+        Some(probe) => Some(probe.patches(&model, Some(features), &setup.observer)?),
+        None => None,
+    };
+    let mut used = labels;
+    used.sort_unstable();
+    used.dedup();
+    let result = RunResult {
+        knn_raw,
+        knn_untrained: None,
+        knn_best: knn,
+        knn_last: knn,
+        knn_pooled: None,
+        classifier: None,
+        best_epoch: None,
+        protocol: setup.probe.as_ref().map(|p| p.protocol()),
+        images: images.len(),
+        clusters: used.len(),
+        kept: purified.positives.covered() as f64 / images.len() as f64,
+        epochs: 0,
+        seconds: started.elapsed().as_secs_f64(),
+        command: setup.about.command.clone(),
+        seed: config.train.seed,
+        data: setup.about.data.clone(),
+        precision: config.train.precision,
+        threads: rayon::current_num_threads(),
+        version: setup.about.version.clone(),
+        revision: setup.about.revision.clone(),
+    };
+    setup.run.write_result(&result)?;
+    Ok(result)
+}
