@@ -24,7 +24,7 @@ python *arguments:
 tensorboard:
     tests/tensorboard/run
 
-# Kill runs of several systems 200 times; they must end with the same bits
+# Kill every command that writes, 1,000 times in all; they must end with the same bits
 kill-campaign:
     cargo test --release -p pcp-cli --test program campaign -- --ignored --nocapture
 

@@ -12,12 +12,15 @@ use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage, Rgba, Rgb
 use pcp::config::{Config, PRESETS, SettingsLayer};
 use pcp::data::voc::Annotation;
 use pcp::data::{Load, Source, cifar, decode, fetch, idx, load};
-use pcp::method::{self, Plan};
+use pcp::method::{self, EpochTargets, Plan};
 use pcp::model::Network;
+use pcp::run::Bound;
 use pcp::train::State;
 use pcp_core::cancel::Cancel;
 use pcp_core::io::matrix;
 use pcp_core::io::npy::{read_matrix, read_npz, write_npy, write_npz};
+use pcp_core::io::tensors::{Array, Tensors};
+use pcp_core::purify::Positives;
 use safetensors::tensor::{Dtype, TensorView};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -301,18 +304,71 @@ fn checkpoints() {
     let network = Network::new(&config.network, 32).unwrap();
     let plan = Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap();
     let method = method::of(plan.config.method.system);
-    State::new(&network, network.init(0), method, &plan).save(&network, &path).unwrap();
+    let bound = Bound::new(plan.config.entries(), "images");
+    let mut state = State::new(&network, network.init(0), method, &plan);
+    state.history.push(vec![0, 1, 1, 0, 2], 3);
+    let positives = Positives::from_sets(5, [vec![1, 2]]);
+    let targets = EpochTargets { labels: Some(vec![0, 1, 1, 2, 2]), positives, clusterings: vec![vec![0; 5]] };
+    (state.targets, state.progress.counts.clusters) = (Some(Arc::new(targets)), 3);
+    state.save(&network, &bound, &path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let most = 64 << 20;
+    let load = || State::load(&network, method, &plan, &bound, &path).is_ok();
+    assert!(load());
     campaign("checkpoint", std::slice::from_ref(&whole), most, |bytes| {
         std::fs::write(&path, bytes).unwrap();
-        State::load(&network, method, &plan, &path).is_ok()
+        load()
     });
     // Most of the file is weights; the header is the part to mutate.
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     campaign("checkpoint-header", &[whole[..header].to_vec()], most, |bytes| {
         std::fs::write(&path, [bytes, &whole[header..]].concat()).unwrap();
-        State::load(&network, method, &plan, &path).is_ok()
+        load()
+    });
+    // Behind the checksum, which is made anew: what was changed must not break anything that uses the state.
+    std::fs::write(&path, &whole).unwrap();
+    let sound: Tensors<serde_json::Value> = Tensors::read(&path).unwrap();
+    let used = |tensors: Tensors<serde_json::Value>| {
+        tensors.write(&path).unwrap();
+        let Ok((state, _)) = State::load(&network, method, &plan, &bound, &path) else { return false };
+        let targets = state.targets.unwrap();
+        let batches = method.batches(&plan, (state.progress.round, state.progress.epoch), &targets);
+        assert!(state.progress.batch <= batches.len());
+        state.memory.bank().unwrap().rows.row(4);
+        assert!((0..5).all(|i| targets.positives.of(i).is_none_or(|set| set.iter().all(|j| *j < 5))));
+        true
+    };
+    campaign("checkpoint-behind-about", &[sound.about.to_string().into_bytes()], most, |bytes| {
+        serde_json::from_slice(bytes).is_ok_and(|about| used(Tensors { about, ..sound.clone() }))
+    });
+    let names: Vec<String> = sound.arrays.keys().cloned().collect();
+    campaign("checkpoint-behind-arrays", &[(0..16).collect()], most, |bytes| {
+        let mut tensors = sound.clone();
+        for change in bytes.chunks_exact(4).take(4) {
+            let name = &names[usize::from(change[0]) % names.len()];
+            let number = i64::from(change[2]) - 128;
+            let resized = |shape: &mut Vec<usize>| {
+                shape[0] = shape[0].saturating_add_signed(number as isize);
+                shape.iter().product::<usize>()
+            };
+            match (change[1] % 4, tensors.arrays.get_mut(name)) {
+                (0, _) => drop(tensors.arrays.remove(name)),
+                (1, Some(Array::F32(shape, values))) => values.resize(resized(shape), 0.5),
+                (1, Some(Array::U32(shape, values))) => values.resize(resized(shape), 1),
+                (2, Some(Array::F32(_, values))) => {
+                    values.iter_mut().skip(change[3].into()).take(1).for_each(|x| *x = f32::NAN)
+                }
+                (2, Some(Array::U32(_, values))) => {
+                    values.iter_mut().skip(change[3].into()).take(1).for_each(|x| *x = number as u32)
+                }
+                (_, Some(array)) => {
+                    let other = array.clone();
+                    tensors.arrays.insert(names[usize::from(change[3]) % names.len()].clone(), other);
+                }
+                _ => {}
+            }
+        }
+        used(tensors)
     });
 }
 

@@ -16,8 +16,14 @@ mod data;
 mod detect;
 #[path = "program/determinism.rs"]
 mod determinism;
+#[cfg(target_os = "linux")]
+#[path = "program/disk.rs"]
+mod disk;
 #[path = "program/dry_run.rs"]
 mod dry_run;
+#[cfg(target_os = "linux")]
+#[path = "program/errors.rs"]
+mod errors;
 #[path = "program/eval.rs"]
 mod eval;
 #[path = "program/export.rs"]
@@ -26,8 +32,17 @@ mod export;
 mod faults;
 #[path = "program/golden.rs"]
 mod golden;
+#[path = "program/hostile.rs"]
+#[cfg(unix)]
+mod hostile;
 #[path = "program/layers.rs"]
 mod layers;
+#[cfg(target_os = "linux")]
+#[path = "program/memory.rs"]
+mod memory;
+#[cfg(target_os = "linux")]
+#[path = "program/power.rs"]
+mod power;
 #[path = "program/precision.rs"]
 mod precision;
 #[path = "program/probes.rs"]
@@ -40,3 +55,6 @@ mod reproduce;
 mod resume;
 #[path = "program/systems.rs"]
 mod systems;
+#[cfg(target_os = "linux")]
+#[path = "program/terminals.rs"]
+mod terminals;

@@ -215,7 +215,7 @@ pub(super) fn offer(_: &Source, _: &Path, _: bool, _: &Cancel) -> Result<bool> {
 /// Asks, and takes an empty line for a yes.
 #[cfg(feature = "fetch")]
 fn agrees(question: &str, answers: &mut dyn std::io::BufRead) -> bool {
-    eprint!("{question}");
+    super::terminal::ask(question);
     let mut answer = String::new();
     let heard = answers.read_line(&mut answer).is_ok_and(|n| n > 0);
     heard && matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes")

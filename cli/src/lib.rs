@@ -1,7 +1,7 @@
 //! The command line: one file per verb, each of which builds values and calls one room.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod check;
 mod cluster;
 mod data;
 mod detect;
@@ -18,19 +18,20 @@ mod report;
 mod reproduce;
 mod search;
 mod table;
+mod terminal;
 mod train;
 
 pub use train::REVISION;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
-use pcp_core::cancel::Cancel;
+use pcp_core::cancel::{Cancel, panicked};
 use pcp_core::error::{Error, Result, nearest};
-use serde::Serialize;
 use std::ffi::OsString;
-use std::io::Write;
-use std::path::Path;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use terminal::{print, print_json, say};
 
 /// Learn image features without labels: Progressive Cluster Purification.
 ///
@@ -56,6 +57,7 @@ Examples:
   pcp duplicates runs/photos                  what is there twice
   pcp detect train runs/photos --voc VOC --out runs/det   build a detector on it
   pcp export runs/photos --to onnx            take the network elsewhere
+  pcp check runs/photos                       are all its files whole
   pcp data check PHOTOS/                      see what is there and what is broken
   pcp data fetch cifar10 --data-dir DATA      download CIFAR-10
   pcp data in100 IMAGENET/ --out DATA/in100   make the paper's ImageNet-100
@@ -92,6 +94,8 @@ enum Verb {
     Duplicates(search::DuplicatesArgs),
     /// Write a network for PyTorch, onnxruntime and others
     Export(export::ExportArgs),
+    /// Say whether all files of a run folder are whole
+    Check(check::CheckArgs),
     /// Look at data sets, download them, or make the paper's
     #[command(subcommand)]
     Data(data::DataVerb),
@@ -109,19 +113,24 @@ static WORDS: OnceLock<Vec<String>> = OnceLock::new();
 /// Returns the exit code. To be called once in a process.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
-    let _ = WORDS.set(words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect());
+    let _ = WORDS.set(words.iter().skip(1).map(pcp_core::io::names::of).collect());
     let stop = Cancel::default();
-    let asked = stop.clone();
-    // The first Ctrl-C asks everything to stop and save; the second quits at once.
-    let handler = ctrlc::set_handler(move || {
-        if asked.request() {
-            std::process::exit(130);
+    let (asked, first) = (stop.clone(), OnceLock::new());
+    // The first Ctrl-C, or closing the terminal, asks everything to stop and save; the second quits at once. A terminal that is closed sends
+    // its signal more than once.
+    let handler = ctrlc::set_handler(move || match asked.request() {
+        true if first.get_or_init(Instant::now).elapsed() > Duration::from_millis(500) => std::process::exit(130),
+        true => {}
+        false => {
+            first.get_or_init(Instant::now);
+            say("stopping; press Ctrl-C again to quit at once");
         }
-        eprintln!("stopping; press Ctrl-C again to quit at once");
     });
     let outcome = match Cli::try_parse_from(words) {
         Ok(cli) => match handler {
-            Ok(()) => run(cli.verb, &stop),
+            Ok(()) => {
+                catch_unwind(AssertUnwindSafe(|| run(cli.verb, &stop))).unwrap_or_else(|p| Err(panicked(p.as_ref())))
+            }
             Err(e) => Err(Error::usage(format!("cannot listen for Ctrl-C: {e}"), "run it from an ordinary shell")),
         },
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -134,8 +143,8 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
     match outcome {
         Ok(()) => 0,
         Err(e) => {
-            eprintln!("error: {}", one_line(&flags::flags(&e.message)));
-            eprintln!("hint: {}", one_line(&flags::flags(&e.hint)));
+            say(&format!("error: {}", one_line(&flags::flags(&e.message))));
+            say(&format!("hint: {}", one_line(&flags::flags(&e.hint))));
             e.exit_code()
         }
     }
@@ -144,22 +153,6 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
 /// The command line after the program's name.
 fn words() -> impl Iterator<Item = String> {
     WORDS.get().into_iter().flatten().cloned()
-}
-
-/// Prints to standard output. A reader that has gone (`pcp ... | head`) is no failure; a full disk is.
-fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::io("write to", Path::new("the standard output"), &e))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Prints a value as JSON.
-fn print_json(value: &impl Serialize) -> Result<()> {
-    print(&serde_json::to_string(value).map_err(|e| Error::file(e.to_string(), "please report this"))?)
 }
 
 fn one_line(text: &str) -> String {
@@ -179,6 +172,7 @@ fn run(verb: Verb, stop: &Cancel) -> Result<()> {
         Verb::Neighbours(args) => search::neighbours(&args, stop),
         Verb::Duplicates(args) => search::duplicates(&args, stop),
         Verb::Export(args) => export::run(&args, stop),
+        Verb::Check(args) => check::run(&args, stop),
         Verb::Data(verb) => data::run(verb, stop),
         Verb::Reproduce(args) => reproduce::run(*args, stop),
         Verb::Bench(verb) => bench::run(verb, stop),

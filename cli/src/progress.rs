@@ -1,10 +1,12 @@
 //! What the program shows while it works: bars on a terminal; of training plain lines elsewhere; nothing when it is to be quiet.
 
 use super::flags::flags;
+use super::terminal::say;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pcp::observe::{Live, Observer, Pace, TrainingStart};
 use pcp::run::{EpochRecord, Warning};
 use pcp_core::cancel::Cancel;
+use pcp_core::io::names::visible;
 use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex};
@@ -66,7 +68,8 @@ impl Progress {
     /// Prints a line above the bars.
     fn line(&self, line: &str) {
         // A lost terminal is no reason to stop training.
-        let above = |training: &mut Training| training.bars.as_ref().map(|bars| bars.all.println(line)).is_some();
+        let above =
+            |training: &mut Training| training.bars.as_ref().map(|bars| bars.all.println(visible(line))).is_some();
         if !self.with_training(above).unwrap_or(false) {
             self.parts.line(line);
         }
@@ -203,8 +206,8 @@ impl JobBars {
     /// Prints a line above the bar.
     fn line(&self, line: &str) {
         match self.bar.lock().ok().and_then(|bar| bar.clone()) {
-            Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.println(visible(line)),
+            None => say(line),
         }
     }
 }
@@ -239,7 +242,7 @@ impl Observer for JobBars {
 
     fn status(&self, text: &str) {
         if let Ok(bar) = self.bar.lock() {
-            bar.iter().for_each(|bar| bar.set_message(text.to_string()));
+            bar.iter().for_each(|bar| bar.set_message(visible(text).into_owned()));
         }
     }
 

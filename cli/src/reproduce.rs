@@ -4,6 +4,7 @@ mod figures;
 
 use super::detect;
 use super::table::duration;
+use super::terminal::say;
 use super::{progress, train};
 use crate::paper::{self, Cell, CellRecord, Figure, Job, Known, Measure, Panel, PanelRecord, Scale, Table};
 use clap::Parser;
@@ -194,7 +195,7 @@ impl Session {
             return Ok(());
         }
         for (cell, Error { message, hint, .. }) in &self.failed {
-            eprintln!("failed  {cell}: {message} ({hint})");
+            say(&format!("failed  {cell}: {message} ({hint})"));
         }
         let cells: usize = self.jobs.iter().map(|job| job.ids().len()).sum();
         Err(Error::training(
@@ -366,7 +367,7 @@ impl Session {
 
     fn say(&self, line: &str) {
         if !self.args.quiet {
-            eprintln!("{line}");
+            say(line);
         }
     }
 }

@@ -34,18 +34,21 @@ impl Cancel {
     /// abandoned task runs to its end in the background: `task` owns all its data, so nothing of the caller's is half changed.
     /// `task` must not wait for other tasks of the pool: a pool of one thread would deadlock.
     pub fn run<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        self.wait_for(task, rayon::spawn)
+        self.wait_for(task, |task| {
+            rayon::spawn(task);
+            Ok(())
+        })
     }
 
     /// As `run`, on a new thread outside the pool: for tasks that wait for other tasks of the pool.
     pub fn run_beside<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        self.wait_for(task, |task| drop(std::thread::spawn(task)))
+        self.wait_for(task, |task| spawn("beside", task))
     }
 
     fn wait_for<T: Send + 'static>(
         &self,
         task: impl FnOnce() -> T + Send + 'static,
-        start: impl FnOnce(Box<dyn FnOnce() + Send>),
+        start: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<()>,
     ) -> Result<T> {
         self.check()?;
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -53,7 +56,7 @@ impl Cancel {
             let outcome = catch_unwind(AssertUnwindSafe(task));
             // After a stop the receiver is gone.
             let _ = sender.send(outcome);
-        }));
+        }))?;
         loop {
             match receiver.recv_timeout(Duration::from_millis(20)) {
                 Ok(Ok(value)) => return Ok(value),
@@ -65,8 +68,17 @@ impl Cancel {
     }
 }
 
+/// Runs `task` on a new thread; an error where the system allows no more of them.
+pub fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> Result<()> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(task);
+    started.map(drop).map_err(|e| {
+        let message = format!("cannot start a thread: {e}");
+        Error::usage(message, "allow more processes and memory (`ulimit -u`, `ulimit -v`), or try fewer `threads`")
+    })
+}
+
 /// The error for a panic.
-fn panicked(panic: &dyn std::any::Any) -> Error {
+pub fn panicked(panic: &dyn std::any::Any) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     let message = format!("an internal check failed: {}", text.unwrap_or("no message"));
     Error::training(

@@ -100,6 +100,12 @@ impl Error {
         Error { source: Some(Arc::new(source)), ..self }
     }
 
+    /// Whether the operating system reported it: a file that could not be read may be whole.
+    pub fn is_of_system(&self) -> bool {
+        let source = self.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
+        source.is_some_and(|e| e.raw_os_error().is_some())
+    }
+
     /// Puts `path` in front of the message.
     pub fn at(self, path: &Path) -> Self {
         Error { message: format!("{}: {}", path.display(), self.message), ..self }

@@ -55,6 +55,7 @@ pub mod label_errors;
 pub mod labels;
 pub mod matmul;
 pub mod matrix;
+pub mod memory;
 pub mod neighbours;
 pub mod outliers;
 pub mod patches;

@@ -76,6 +76,8 @@ impl Config {
             ("la.instances_until", c.la.instances_until, 0.0, 1.0),
             ("deepcluster.head_decay", c.deepcluster.head_decay, 0.0, 1.0),
             ("moco.momentum", c.moco.momentum, 0.0, 1.0),
+            // A year at the most.
+            ("run.save_minutes", c.run.save_minutes, 0.0, MOST_MINUTES),
         ];
         for &(key, value, low, high) in checks {
             if !(low..=high).contains(&value) {

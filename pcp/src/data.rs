@@ -46,7 +46,6 @@ pub use pcp_core::labels::Labels;
 
 pub use check::{Check, ClassCount, Size, check};
 pub use images::{Images, Sample};
-pub use memory_budget::free_memory;
 pub use origin::{FileStamp, Stamp};
 pub use pictures::{FileRow, PictureBatch, Pictures};
 pub use prefetch::Prefetch;

@@ -8,7 +8,7 @@ use crate::data::{BadFile, FileRow, Pictures};
 use crate::model::Embedded;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::write_atomic;
+use pcp_core::io::atomic::NewFile;
 use pcp_core::io::csv;
 use pcp_core::io::npy::NpyRows;
 use pcp_core::matrix::Matrix;
@@ -24,7 +24,7 @@ pub enum Format {
     Csv,
 }
 
-/// Embeds all `pictures` into the new file `out`.
+/// Embeds all `pictures` into the file `out`, which gets its name when it is published.
 pub fn write(
     model: &AnyModel,
     pictures: &Pictures,
@@ -32,9 +32,9 @@ pub fn write(
     (out, format): (&Path, Format),
     stop: &Cancel,
     done: &dyn Fn(usize),
-) -> Result<(Embedded, usize)> {
+) -> Result<(Embedded, usize, NewFile)> {
     let mut outcome = None;
-    let written = write_atomic(out, |w| {
+    let written = NewFile::filled(out, |w| {
         let mut sink = Sink::None(Some(w));
         let mut failed: Option<io::Error> = None;
         let mut dim = 0;
@@ -58,7 +58,7 @@ pub fn write(
     });
     // What went wrong in embedding is worth more than that its file was not finished.
     match outcome {
-        Some(made) => made.and_then(|made| written.map(|()| made)),
+        Some(made) => made.and_then(|(made, dim)| written.map(|file| (made, dim, file))),
         None => Err(written.err().unwrap_or_else(Error::stopped)),
     }
 }
@@ -107,12 +107,13 @@ impl<W: Write + io::Seek> Sink<W> {
     }
 }
 
-/// `files.csv` of what was embedded.
-pub fn files_csv(rows: &[FileRow]) -> String {
-    let mut text = "row,id,file,label\n".to_string();
+/// `files.csv` of what was embedded: its first row has the checksum of the matrix that it belongs to.
+pub fn files_csv(rows: &[FileRow], matrix: &str) -> String {
+    let mut text = "row,id,file,label,matrix\n".to_string();
     for (i, row) in rows.iter().enumerate() {
         let label = row.label.as_deref().map(csv::field).unwrap_or_default();
-        text += &format!("{i},{},{},{label}\n", row.id, csv::field(&row.file));
+        let matrix = if i == 0 { matrix } else { "" };
+        text += &format!("{i},{},{},{label},{matrix}\n", row.id, csv::field(&row.file));
     }
     text
 }

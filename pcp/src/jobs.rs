@@ -18,6 +18,7 @@
 //! | measure a detector | [`detect_eval`] | [`DetectEvalOptions`] | [`DetectionReport`] |
 //! | find objects in photographs | [`detect_predict`] | [`DetectPredictOptions`] | [`DetectPredictResult`] |
 //! | export a network | [`export`](fn@export) | [`ExportOptions`] | [`ExportResult`] |
+//! | say whether a run folder is whole | [`check`](fn@check) | | [`CheckResult`] |
 //! | write a page about runs | [`report`](fn@report) | [`ReportOptions`] | [`ReportResult`] |
 //! | check, download and make data sets | [`data_check`], `data_fetch`, [`data_in100`], [`data_cub200`], [`data_shapes`] | | |
 //!
@@ -26,6 +27,7 @@
 //!
 //! Errors name options by their fields, in backticks.
 
+mod check;
 mod cluster;
 mod data;
 mod detect;
@@ -56,6 +58,7 @@ pub use crate::evaluate::finetune::{FinetuneResult, FinetuneSettings};
 pub use crate::evaluate::heatmap::HeatInBoxes;
 pub use crate::evaluate::linear::{LinearResult, LinearSettings};
 pub use crate::train::{Ahead, Forecast};
+pub use check::{CheckResult, check};
 pub use cluster::{
     ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
 };

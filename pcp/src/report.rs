@@ -273,7 +273,7 @@ fn neighbours(features: &Matrix, pool: &mut Pool) -> Vec<(u32, Vec<u32>, Vec<Val
 
 /// The heat maps of `heat.npz`, each beside its image; `None` when there is no such file.
 fn heat(run: &RunFolder, images: &Images, pool: &mut Pool, budget: usize) -> Result<Option<Value>> {
-    let path = run.file("heat.npz");
+    let path = run.whole("heat.npz")?;
     if !path.exists() {
         return Ok(None);
     }

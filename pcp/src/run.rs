@@ -20,21 +20,27 @@
 //! result.json            the result
 //! report.html            the report
 //! tensorboard/           the metrics for TensorBoard
+//! checksums.txt          SHA-256 of the files that do not change any more
 //! lock                   held by the process that writes here
 //! ```
 
+mod bound;
 mod checkpoints;
+mod checksums;
 mod contents;
 mod events;
 mod lock;
 mod machine;
+mod metrics;
 mod record;
 mod stamps;
 mod warning;
 mod weights;
 
 pub use crate::data::FileRow;
+pub use bound::{Bound, CheckpointCard};
 pub use checkpoints::Restored;
+pub use checksums::DamagedFile;
 pub use machine::{VERSION, cpu};
 pub use record::{DetectorEpoch, DetectorResult, EpochRecord, RunResult};
 pub use warning::{Warning, WarningRecord};
@@ -83,6 +89,7 @@ pub static DETECTION: RunKind = RunKind {
         "model.safetensors",
         "eval",
         "result.json",
+        checksums::FILE,
     ],
 };
 
@@ -107,6 +114,7 @@ const OURS: &[&str] = &[
     "result.json",
     "report.html",
     "tensorboard",
+    checksums::FILE,
 ];
 
 /// Program, machine, command and data of a run, stored with its settings.
@@ -256,6 +264,12 @@ impl RunFolder {
 
     /// The settings and the origin of the run.
     pub fn read_config(&self) -> Result<(Resolved, About)> {
+        self.whole("config.toml")?;
+        self.read_any_config()
+    }
+
+    /// As [`read_config`](Self::read_config), whether or not the file was changed since the run began: its checkpoints tell what was.
+    pub fn read_any_config(&self) -> Result<(Resolved, About)> {
         #[derive(Deserialize)]
         struct ConfigFile {
             about: About,
@@ -275,56 +289,10 @@ impl RunFolder {
         }
     }
 
-    /// Adds an epoch to `metrics.jsonl`.
-    pub fn append_metrics(&self, record: &impl Serialize) -> Result<()> {
-        let path = self.file("metrics.jsonl");
-        let line =
-            serde_json::to_string(record).map_err(|e| Error::file(format!("metrics: {e}"), "please report this"))?;
-        let append = || -> std::io::Result<()> {
-            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
-            file.write_all(format!("{line}\n").as_bytes())?;
-            file.sync_all()
-        };
-        append().map_err(|e| Error::io("write", &path, &e))
-    }
-
-    /// Truncates `metrics.jsonl` to its first `lines` lines.
-    pub fn cut_metrics(&self, lines: usize) -> Result<()> {
-        let path = self.file("metrics.jsonl");
-        if !path.exists() && lines == 0 {
-            return Ok(());
-        }
-        let bytes = read_bytes(&path)?;
-        let end: usize = bytes.split_inclusive(|b| *b == b'\n').take(lines).map(<[u8]>::len).sum();
-        let whole = bytes[..end].iter().filter(|b| **b == b'\n').count();
-        if whole < lines {
-            return Err(Error::file(
-                format!("{} has {whole} lines, but the checkpoint is at epoch {lines}", path.display()),
-                "restore the file, or start again with --overwrite",
-            ));
-        }
-        if end == bytes.len() { Ok(()) } else { write_bytes(&path, &bytes[..end]) }
-    }
-
-    /// All epochs so far.
-    pub fn read_metrics(&self) -> Result<Vec<EpochRecord>> {
-        let path = self.file("metrics.jsonl");
-        let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
-        let parse = |(i, line): (usize, &str)| {
-            serde_json::from_str(line)
-                .map_err(|e| Error::file(format!("{}, line {}: {e}", path.display(), i + 1), "remove the broken line"))
-        };
-        text.lines().enumerate().map(parse).collect()
-    }
-
     /// Removes incomplete files that a crash left.
     pub fn remove_unfinished(&self) {
-        for folder in [self.path.clone(), self.file("checkpoints"), self.file("clusters"), self.file("snapshots")] {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                if entry.path().extension().is_some_and(|e| e == atomic::UNFINISHED) {
-                    let _ = fs::remove_file(entry.path());
-                }
-            }
+        for folder in ["", "checkpoints", "clusters", "snapshots", "eval", "tensorboard"] {
+            atomic::remove_all_litter(&self.file(folder));
         }
     }
 
@@ -343,6 +311,11 @@ impl RunFolder {
             Ok(())
         })?;
         self.write_stamps(data)?;
+        self.write_bad_files(data)?;
+        self.write_first_checksums()
+    }
+
+    fn write_bad_files(&self, data: &Dataset) -> Result<()> {
         if data.bad.is_empty() {
             return Ok(());
         }
@@ -400,7 +373,9 @@ impl RunFolder {
     pub fn write_result(&self, result: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string_pretty(result)
             .map_err(|e| Error::file(format!("result: {e}"), "please report this"))?;
-        write_bytes(&self.file("result.json"), format!("{text}\n").as_bytes())
+        let text = format!("{text}\n");
+        self.write_last_checksums("result.json", text.as_bytes())?;
+        write_bytes(&self.file("result.json"), text.as_bytes())
     }
 
     /// The result of a finished run; an error if it is not finished.
@@ -422,7 +397,7 @@ impl RunFolder {
         if !path.exists() {
             return Ok(None);
         }
-        let parsed = serde_json::from_slice(&read_bytes(&path)?);
+        let parsed = serde_json::from_slice(&read_bytes(&self.whole("result.json")?)?);
         parsed
             .map(Some)
             .map_err(|e| Error::file(format!("{}: {e}", path.display()), "remove the file; --resume makes it again"))
@@ -439,7 +414,8 @@ fn is_ours(path: &Path) -> bool {
 /// Whether `path` is an empty folder or file that a new run makes before its settings.
 fn is_empty_beginning(kind: &RunKind, path: &Path) -> bool {
     let named = |names: &[&str]| path.file_name().is_some_and(|name| names.iter().any(|n| name == *n));
-    let half_settings = path.file_name() == atomic::unfinished(Path::new(kind.settings)).file_name();
+    let is_half = |name: &str| name.starts_with(kind.settings) && name.ends_with(atomic::UNFINISHED);
+    let half_settings = path.file_name().and_then(|name| name.to_str()).is_some_and(is_half);
     let empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     half_settings || named(&[lock::FILE]) || named(kind.folders) && empty_folder()
 }

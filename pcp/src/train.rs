@@ -5,6 +5,7 @@ mod forecast;
 mod patch_run;
 pub mod setup;
 mod state;
+mod validate;
 
 pub use forecast::{Ahead, Forecast, forecast};
 pub use setup::Setup;
@@ -248,6 +249,8 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     let progress = &mut state.progress;
     progress.seconds += record.seconds;
     progress.metrics_lines += 1;
+    state.records.push(record);
+    let progress = &mut state.progress;
     progress.batch = 0;
     progress.sums = EpochSums::default();
     progress.epoch += 1;

@@ -127,7 +127,12 @@ pub fn bits(run: &Path) -> Vec<(String, Vec<u8>)> {
     files.sort();
     files
         .into_iter()
-        .filter(|name| !matches!(name.as_str(), "train.log" | "config.toml" | "result.json" | "report.html" | "lock"))
+        .filter(|name| {
+            !matches!(
+                name.as_str(),
+                "train.log" | "config.toml" | "result.json" | "report.html" | "lock" | "checksums.txt"
+            )
+        })
         .filter(|name| !name.starts_with("checkpoints") && !name.starts_with("tensorboard"))
         .map(|name| {
             let bytes = std::fs::read(run.join(&name)).unwrap();

@@ -2,11 +2,14 @@
 
 use crate::common::*;
 use pcp::config::Config;
+use pcp::data::{Load, Source, load as load_images};
+use pcp::method::Plan;
 use pcp::model::Network;
 use pcp::train::setup::check_room;
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -42,16 +45,24 @@ fn a_dry_run_prints_a_forecast_and_writes_nothing() {
 
 #[test]
 fn a_network_that_does_not_fit_into_memory_is_refused() {
-    let config = Config::default();
-    let network = Network::new(&config.network, 32).unwrap();
-    let refused = check_room(&network, &config.train, 1000, Some(1 << 28)).unwrap_err();
+    let plan = |images: usize, rounds: u32| {
+        let load = Load { limit: Some(images), ..Load::new(Source::Bundled) };
+        let dataset = Arc::new(load_images(&load, &|_, _| ()).unwrap());
+        let mut config = Config::default();
+        config.train.rounds = rounds;
+        Plan::new(config.resolve(&dataset).unwrap(), dataset).unwrap()
+    };
+    let (many, few) = (plan(200, 1), plan(2, 1));
+    let network = Network::new(&many.config.network, 32).unwrap();
+    let refused = check_room(&network, &many, Some(1 << 28)).unwrap_err();
     assert!(refused.message.contains("GB of memory") && refused.hint.contains("network.width"), "{refused}");
-    for (images, free) in [(1000, Some(1 << 40)), (1000, None), (2, Some(1 << 30))] {
-        check_room(&network, &config.train, images, free).unwrap();
+    for (plan, free) in [(&many, Some(1 << 40)), (&many, None), (&few, Some(1 << 30)), (&plan(200, 0), Some(0))] {
+        check_room(&network, plan, free).unwrap();
     }
-    let mut untrained = config.clone();
-    untrained.train.rounds = 0;
-    check_room(&network, &untrained.train, 1000, Some(0)).unwrap();
+    // No margin: what is planned must fit into what is free.
+    let fits = |free: u64| check_room(&network, &many, Some(free)).is_ok();
+    let least = (1 << 24..1 << 36).step_by(1 << 24).find(|free| fits(*free)).unwrap();
+    assert!(!fits(least - (1 << 24)) && fits(least));
 }
 
 /// A stop does not wait for the measured steps, and the temporary folder is removed.

@@ -1,5 +1,8 @@
 //! The program `pcp`.
 
+#[path = "../shortage.rs"]
+mod shortage;
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,69 +1,153 @@
 //! Atomic writes: a file or folder is made under another name, then renamed, so that it is complete or absent.
 
+mod litter;
+
+pub use litter::{UNFINISHED, remove_all_litter, remove_litter};
+
 use crate::error::{Error, Result};
+use crate::memory;
+use litter::Unfinished;
+use rayon::prelude::*;
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-
-/// The extension of files and folders that are being written; no other program uses it.
-pub const UNFINISHED: &str = "pcp-unfinished";
+use std::time::Duration;
 
 /// Writes the file `path`, whose contents `fill` writes. A crash at any moment leaves the old file or the new one, never a part.
 pub fn write_atomic(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
-    let unfinished = unfinished(path);
-    let outcome = fill_and_rename(path, &unfinished, fill);
-    outcome.map_err(|e| {
-        // Best effort: a leftover is also removed when the run is resumed.
-        let _ = fs::remove_file(&unfinished);
-        Error::io("write", path, &e)
-    })
+    let unfinished = filled(path, fill)?;
+    let done = fs::rename(unfinished.path(), path).and_then(|()| sync_parent(path));
+    done.map_err(|e| unfinished.failed(Error::io("write", path, &e)))
 }
 
-fn fill_and_rename(
-    path: &Path,
-    unfinished: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let mut writer = BufWriter::with_capacity(1 << 20, File::create(unfinished)?);
-    fill(&mut writer)?;
-    writer.into_inner().map_err(|e| e.into_error())?.sync_all()?;
-    rename(unfinished, path)
+/// As [`write_atomic`], for a file that must not be there yet: where another process makes it meanwhile, that one's stays, and this is an
+/// error. What processes that were killed left beside it is removed.
+pub fn write_new(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+    NewFile::filled(path, fill)?.publish()
 }
 
-fn rename(unfinished: &Path, path: &Path) -> std::io::Result<()> {
-    fs::rename(unfinished, path)?;
-    // The rename itself must reach the disk, too.
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
-        _ => Ok(()),
+/// A new file whose contents are on the disk, but that does not have its name yet: what belongs to it can be written first. Dropping it
+/// removes it.
+pub struct NewFile {
+    path: PathBuf,
+    unfinished: Unfinished,
+}
+
+impl NewFile {
+    /// The file `path` with what `fill` writes.
+    pub fn filled(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<NewFile> {
+        remove_litter(path);
+        Ok(NewFile { path: path.to_path_buf(), unfinished: filled(path, fill)? })
     }
+
+    /// Where its contents are until it is published.
+    pub fn contents(&self) -> &Path {
+        self.unfinished.path()
+    }
+
+    /// Gives it its name; an error where another process has made a file of that name meanwhile.
+    pub fn publish(self) -> Result<()> {
+        publish(self.contents(), &self.path).map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => taken_meanwhile(&self.path),
+            _ => Error::io("write", &self.path, &e),
+        })
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // Once it is published, there is nothing of this name.
+        let _ = fs::remove_file(self.contents());
+    }
+}
+
+/// Gives the file `unfinished` the name `path`, unless there is one of that name.
+fn publish(unfinished: &Path, path: &Path) -> std::io::Result<()> {
+    match fs::hard_link(unfinished, path) {
+        Ok(()) => fs::remove_file(unfinished)?,
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(e),
+        // Some file systems have no links.
+        Err(_) if path.symlink_metadata().is_err() => fs::rename(unfinished, path)?,
+        Err(_) => return Err(ErrorKind::AlreadyExists.into()),
+    }
+    sync_parent(path)
+}
+
+fn taken_meanwhile(path: &Path) -> Error {
+    Error::usage(
+        format!("another process made {} meanwhile", path.display()),
+        "what that one wrote is there; give another `out`, or remove it first",
+    )
+}
+
+/// A temporary file beside `path` with what `fill` writes, on the disk.
+fn filled(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<Unfinished> {
+    let (unfinished, file) = Unfinished::file(path).map_err(|e| Error::io("write", path, &e))?;
+    let mut writer = BufWriter::with_capacity(1 << 20, file);
+    let done = fill(&mut writer).and_then(|()| {
+        let file = writer.into_inner().map_err(|e| e.into_error())?;
+        file.sync_all()
+    });
+    match done {
+        Ok(()) => Ok(unfinished),
+        Err(e) => Err(unfinished.failed(Error::io("write", path, &e))),
+    }
+}
+
+/// Makes a name in the folder of `path` survive a loss of power.
+pub fn sync_parent(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => sync_folder(folder),
+        _ => sync_folder(Path::new(".")),
+    }
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Other systems do not open folders; renaming is as durable as their file system makes it.
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// Makes the folder `path`, which must be empty or absent. `fill` writes its contents into a temporary folder beside it, which
-/// is then renamed. An error of `fill` leaves nothing; a crash may leave the temporary folder, which is never removed
-/// automatically, since it could belong to somebody else.
+/// is then renamed. An error leaves nothing. A crash leaves the temporary folder, which the next process that makes `path` removes; while
+/// a process is still filling one, others are refused.
 pub fn make_folder_atomic(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let unfinished = unfinished(path);
     make_parent(path)?;
-    fs::create_dir(&unfinished).map_err(|e| match e.kind() {
-        ErrorKind::AlreadyExists => Error::file(
-            format!("{} exists", unfinished.display()),
-            "a command that was killed leaves such a folder: remove it, then run the command again",
-        ),
-        _ => Error::io("make the folder", &unfinished, &e),
-    })?;
-    if let Err(e) = fill(&unfinished) {
-        // Best effort: the cause of the error may also prevent this.
-        let _ = fs::remove_dir_all(&unfinished);
-        return Err(e);
+    let unfinished = Unfinished::folder(path)?;
+    if let Err(e) = fill(unfinished.path()) {
+        return Err(unfinished.failed(e));
     }
-    rename(&unfinished, path).map_err(|e| {
-        let message = format!("cannot make {}: {e}", path.display());
-        Error::file(
-            message,
-            format!("all files are complete in {}: move that folder where you want it", unfinished.display()),
-        )
-    })
+    let done = sync_all(unfinished.path()).and_then(|()| fs::rename(unfinished.path(), path));
+    match done.and_then(|()| sync_parent(path)) {
+        Ok(()) => Ok(()),
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory
+            ) =>
+        {
+            Err(unfinished.failed(taken_meanwhile(path)))
+        }
+        Err(e) => Err(unfinished.failed(Error::io("make the folder", path, &e))),
+    }
+}
+
+/// Brings everything below `folder` to the disk: renaming it must not survive a loss of power that its contents do not.
+fn sync_all(folder: &Path) -> std::io::Result<()> {
+    let entries: Vec<(PathBuf, fs::FileType)> = fs::read_dir(folder)?
+        .map(|entry| entry.and_then(|e| Ok((e.path(), e.file_type()?))))
+        .collect::<std::io::Result<_>>()?;
+    entries.par_iter().try_for_each(|(path, kind)| match kind {
+        kind if kind.is_dir() => sync_all(path),
+        kind if kind.is_file() => File::open(path)?.sync_all(),
+        _ => Ok(()),
+    })?;
+    sync_folder(folder)
 }
 
 /// An error unless the folder `out` is new or empty.
@@ -90,8 +174,9 @@ pub fn require_empty(out: &Path) -> Result<()> {
     }
 }
 
-/// An error if there is a file or folder at `out`.
+/// An error if there is a file or folder at `out`. What processes that were killed left of their writing of it is removed.
 pub fn require_absent(out: &Path) -> Result<()> {
+    remove_litter(out);
     if out.file_name().is_none() || out.symlink_metadata().is_ok() {
         return Err(Error::usage(
             format!("{} is there already", out.display()),
@@ -116,26 +201,60 @@ pub fn link(_: &Path, path: &Path) -> Result<()> {
     ))
 }
 
-/// The temporary name of `path` while it is being written.
-pub fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{UNFINISHED}"));
-    path.with_file_name(name)
-}
-
 /// Writes a file atomically.
 pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomic(path, |w| w.write_all(bytes))
 }
 
-/// Reads a whole file.
-pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|e| Error::io("read", path, &e))
+/// Adds `bytes` to the end of the file `path`, which is made if it is not there; they are on the disk when this returns. A crash may leave a
+/// part of them.
+pub fn append(path: &Path, bytes: &[u8]) -> Result<()> {
+    let add = || {
+        let new = !path.exists();
+        let mut file = File::options().create(true).append(true).open(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        if new { sync_parent(path) } else { Ok(()) }
+    };
+    add().map_err(|e| Error::io("write", path, &e))
 }
 
-/// Makes a folder and its parents.
+/// Reads a whole file, if it fits into the memory that is free. Errors that may pass are tried again.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    const SMALL: u64 = 16 << 20;
+    if let Ok(size) = fs::metadata(path).map(|about| about.len())
+        && size > SMALL
+    {
+        let hint = "free some memory, allow more (`ulimit -v`), or use a smaller file";
+        memory::require(size, &format!("reading {}", path.display()), hint)?;
+    }
+    retried(|| fs::read(path)).map_err(|e| Error::io("read", path, &e))
+}
+
+/// The result of `read`, which is tried three times where its error may pass: too many open files, no memory, a broken connection to
+/// the disk.
+pub fn retried<T>(read: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+    // EIO, EAGAIN, ENOMEM, ENFILE, EMFILE.
+    const PASSING: [i32; 5] = [5, 11, 12, 23, 24];
+    let passes = |e: &std::io::Error| cfg!(unix) && e.raw_os_error().is_some_and(|code| PASSING.contains(&code));
+    for pause in [50, 300] {
+        match read() {
+            Err(e) if passes(&e) => std::thread::sleep(Duration::from_millis(pause)),
+            done => return done,
+        }
+    }
+    read()
+}
+
+/// Makes a folder and its parents, on the disk.
 pub fn make_folder(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(|e| Error::io("make the folder", path, &e))
+    let make = || {
+        let new: Vec<&Path> =
+            path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
+        fs::create_dir_all(path)?;
+        new.into_iter().try_for_each(sync_parent)
+    };
+    make().map_err(|e| Error::io("make the folder", path, &e))
 }
 
 /// Makes the parent folder of `path`.
@@ -144,68 +263,4 @@ pub fn make_parent(path: &Path) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_write_leaves_the_old_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.txt");
-        write_bytes(&path, b"old").unwrap();
-        let failed = write_atomic(&path, |w| {
-            w.write_all(b"half of the ne")?;
-            Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
-        });
-        let e = failed.unwrap_err();
-        assert!(e.message.contains("a.txt") && e.hint.contains("disk space"), "{e:?}");
-        assert_eq!(read_bytes(&path).unwrap(), b"old");
-        assert!(!unfinished(&path).exists());
-        write_bytes(&path, b"new").unwrap();
-        assert_eq!(read_bytes(&path).unwrap(), b"new");
-        assert!(read_bytes(&dir.path().join("b")).unwrap_err().message.contains("cannot read"));
-        assert!(write_bytes(&dir.path().join("no/such/b"), b"").is_err());
-    }
-
-    #[test]
-    fn a_folder_is_complete_or_absent() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new/folder");
-        let failed = make_folder_atomic(&path, |inside| {
-            write_bytes(&inside.join("a"), b"half")?;
-            Err(Error::stopped())
-        });
-        assert_eq!(failed.unwrap_err().exit_code(), 130);
-        assert!(!path.exists() && !unfinished(&path).exists());
-        make_folder(&path).unwrap();
-        let fill = |inside: &Path| write_bytes(&inside.join("a"), b"whole");
-        make_folder_atomic(&path, fill).unwrap();
-        assert_eq!(read_bytes(&path.join("a")).unwrap(), b"whole");
-        assert!(!unfinished(&path).exists());
-        let e = make_folder_atomic(&path, fill).unwrap_err();
-        assert!(e.message.contains("folder") && e.hint.contains("folder.pcp-unfinished"), "it is not empty: {e:?}");
-        assert_eq!(read_bytes(&unfinished(&path).join("a")).unwrap(), b"whole", "the new files are not lost");
-        let e = make_folder_atomic(&path, fill).unwrap_err();
-        assert!(e.message.contains("folder.pcp-unfinished exists") && e.hint.contains("remove it"), "{e:?}");
-        assert!(unfinished(&path).exists(), "it could be somebody else's");
-    }
-
-    #[test]
-    fn existing_files_and_folders_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("there");
-        require_empty(&path).unwrap();
-        require_absent(&path).unwrap();
-        make_folder(&path).unwrap();
-        require_empty(&path).unwrap();
-        assert!(require_absent(&path).is_err());
-        write_bytes(&path.join("a"), b"").unwrap();
-        assert!(require_empty(&path).unwrap_err().message.contains("there already"));
-        assert!(require_empty(&path.join("a")).is_err() && require_absent(&path.join("a")).is_err());
-        assert!(require_empty(Path::new("/")).is_err());
-        #[cfg(unix)]
-        {
-            link(Path::new("nowhere"), &path.join("l")).unwrap();
-            assert!(require_empty(&path.join("l")).is_err() && require_absent(&path.join("l")).is_err());
-        }
-    }
-}
+mod tests;

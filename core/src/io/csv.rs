@@ -2,6 +2,9 @@
 //!
 //! The parser is `csv-core`, on which the `csv` crate is built. Records are split at line ends outside quotes here, so that
 //! every error names its line, a blank line is a record of one empty field, and a file that ends within quotes is refused.
+//!
+//! Spreadsheets take a field that begins with `=`, `+`, `-` or `@` for a formula, which can run commands. Texts that do are written with an
+//! apostrophe before them, which is taken away again when they are read.
 
 use crate::error::{Error, Result};
 use csv_core::ReadRecordResult;
@@ -20,8 +23,9 @@ pub fn rows(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// `text` as a CSV field, quoted if necessary.
+/// `text` as a CSV field, quoted if necessary, and never a formula.
 pub fn field(text: &str) -> String {
+    let text = if is_formula(text) { &format!("'{text}") } else { text };
     let mut writer = csv_core::Writer::new();
     // Two quotes around it; in the worst case every byte is a quote and doubled.
     let mut out = vec![0; 2 * text.len() + 2];
@@ -31,6 +35,11 @@ pub fn field(text: &str) -> String {
     out.truncate(written + closed);
     // The bytes of `text`, with ASCII quotes between them.
     String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Whether a spreadsheet would take `text` for a formula, or an earlier apostrophe protects one.
+fn is_formula(text: &str) -> bool {
+    text.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
 /// A CSV file, record by record.
@@ -88,6 +97,19 @@ impl Record {
     }
 }
 
+impl Record {
+    /// The record without the apostrophes that protect formulas.
+    fn without_apostrophes(&self) -> Record {
+        let mut plain = Record { line: self.line, ..Record::default() };
+        for field in (0..self.len()).map(|i| self.get(i)) {
+            let inner = field.strip_prefix('\'').filter(|inner| is_formula(inner));
+            plain.text.push_str(inner.unwrap_or(field));
+            plain.ends.push(plain.text.len());
+        }
+        plain
+    }
+}
+
 struct Records<R> {
     input: R,
     parser: csv_core::Reader,
@@ -138,7 +160,8 @@ impl<R: BufRead> Records<R> {
         out.truncate(written);
         ends.truncate(fields);
         // A valid text, split only at ASCII bytes.
-        Record { text: String::from_utf8_lossy(&out).into_owned(), ends, line: 0 }
+        let record = Record { text: String::from_utf8_lossy(&out).into_owned(), ends, line: 0 };
+        if record.text.contains('\'') { record.without_apostrophes() } else { record }
     }
 }
 
@@ -182,7 +205,7 @@ mod tests {
     proptest! {
         #[test]
         fn written_records_are_read_back(
-            table in prop::collection::vec(prop::collection::vec("[a,\"\n\rä ]{0,6}", 1..5), 0..6),
+            table in prop::collection::vec(prop::collection::vec("[a,\"\n\rä='@ ]{0,6}", 1..5), 0..6),
             end in prop::sample::select(vec!["\n", "\r\n"]),
             ended: bool,
         ) {
@@ -191,7 +214,14 @@ mod tests {
                 text.truncate(text.len() - end.len());
             }
             prop_assert_eq!(rows(&text), table);
-            prop_assert_eq!(rows(&text), twin(&text));
+            let written = twin(&text);
+            prop_assert!(written.iter().flatten().all(|field| !field.starts_with(['=', '@', '\r'])), "no formula: {:?}", written);
+            let unprotected = |field: &String| match field.strip_prefix('\'') {
+                Some(rest) if is_formula(rest) => rest.to_string(),
+                _ => field.clone(),
+            };
+            let read: Vec<Vec<String>> = written.iter().map(|row| row.iter().map(unprotected).collect()).collect();
+            prop_assert_eq!(rows(&text), read);
         }
     }
 
@@ -201,6 +231,10 @@ mod tests {
         assert_eq!(field(""), "");
         assert_eq!(field("a,\"b\""), "\"a,\"\"b\"\"\"");
         assert_eq!(field("a\r"), "\"a\r\"");
+        assert_eq!(field("=1+1"), "'=1+1");
+        assert_eq!(field("'-x"), "''-x");
+        assert_eq!(field("'x"), "'x");
+        assert_eq!(rows("'=a,''-b,'c,-1.5\n"), [["=a", "'-b", "'c", "-1.5"]]);
     }
 
     #[test]

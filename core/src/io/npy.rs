@@ -11,6 +11,7 @@ pub use rows::NpyRows;
 
 use crate::error::{Error, Result};
 use crate::io::atomic::{read_bytes, write_atomic};
+use crate::memory;
 use header::Header;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -103,11 +104,15 @@ pub fn read_npz<T: Element>(path: &Path, name: &str) -> Result<Vec<T>> {
     let wrong = |what: String| Error::file(format!("{}: {name}: {what}", path.display()), "make the file again");
     let mut zip = zip::ZipArchive::new(io::Cursor::new(read_bytes(path)?)).map_err(|e| wrong(e.to_string()))?;
     let file = zip.by_name(&format!("{name}.npy")).map_err(|e| wrong(e.to_string()))?;
-    // A small compressed file can unpack to any size.
+    // A small compressed file can unpack to any size. Growing vectors take twice their size, and the numbers are copied once.
+    let most = memory::free().map_or(MOST_UNPACKED, |free| MOST_UNPACKED.min(free / 4));
     let mut bytes = Vec::new();
-    file.take(MOST_UNPACKED + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
-    if bytes.len() as u64 > MOST_UNPACKED {
-        return Err(wrong(format!("it is larger than {} MiB when unpacked", MOST_UNPACKED >> 20)));
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
+    if bytes.len() as u64 > most {
+        return Err(wrong(format!(
+            "it is larger than {} MiB when unpacked, which is too much for the free memory",
+            most >> 20
+        )));
     }
     let mut data = bytes.as_slice();
     let header = Header::read(&mut data).map_err(|e| wrong(e.to_string()))?;

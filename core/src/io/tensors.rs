@@ -4,11 +4,13 @@
 //! format's map of entries has no order, and equal contents must give equal files.
 
 use crate::error::{Error, Result};
-use crate::io::atomic::{read_bytes, write_bytes};
+use crate::io::atomic::{read_bytes, retried, write_bytes};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 const ENTRY: &str = "pcp";
@@ -173,6 +175,20 @@ fn digest<'a>(about: &serde_json::Value, arrays: impl Iterator<Item = (&'a str, 
         hash.update(bytes);
     }
     hex(&hash.finalize())
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+pub fn sha256_of(path: &Path) -> Result<String> {
+    let read = || {
+        let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(hex(&hash.finalize())),
+                n => hash.update(&buffer[..n]),
+            }
+        }
+    };
+    retried(read).map_err(|e| Error::io("read", path, &e))
 }
 
 /// Bytes as hexadecimal digits.

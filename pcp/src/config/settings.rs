@@ -428,6 +428,9 @@ impl Default for EvaluateSettings {
     }
 }
 
+/// The most minutes between two checkpoints: a year.
+pub const MOST_MINUTES: f64 = 525_600.0;
+
 /// Snapshots and checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -28,6 +28,9 @@ pub(super) struct Release {
     archive: &'static str,
     /// The archive's MD5, as its page has it.
     md5: &'static str,
+    /// The archive's size.
+    #[cfg(feature = "fetch")]
+    archive_bytes: u64,
     train: &'static [&'static str],
     test: &'static str,
     /// Records in each training file, and in the test file.
@@ -47,6 +50,8 @@ pub(super) static CIFAR10: Release = Release {
     folder: "cifar-10-batches-bin",
     archive: "cifar-10-binary.tar.gz",
     md5: "c32a1d4ab5d03f1284b67883e8d87530",
+    #[cfg(feature = "fetch")]
+    archive_bytes: 170_052_171,
     train: &["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"],
     test: "test_batch",
     train_records: 10_000,
@@ -63,6 +68,8 @@ pub(super) static CIFAR100: Release = Release {
     folder: "cifar-100-binary",
     archive: "cifar-100-binary.tar.gz",
     md5: "03b5dce01913d631647c71ecec9e9cb8",
+    #[cfg(feature = "fetch")]
+    archive_bytes: 168_513_733,
     train: &["train"],
     test: "test",
     train_records: 50_000,
@@ -156,6 +163,7 @@ impl Release {
             page: PAGE,
             file: self.archive,
             md5: self.md5.into(),
+            bytes: self.archive_bytes,
             folder: self.folder,
             needed: train.chain([(format!("{}.bin", self.test), size(self.test_records))]).collect(),
         }

@@ -7,6 +7,8 @@ use std::path::Path;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use super::Image;
+use super::memory_budget::DecodingRoom;
+use pcp_core::io::atomic::retried;
 
 /// The reason why a file cannot be used.
 pub type Reason = String;
@@ -21,10 +23,18 @@ const MAX_FILE: u64 = 1 << 30;
 
 /// Reads and decodes the file at `path`.
 pub fn file(path: &Path) -> Result<Image, Reason> {
+    file_then(path, |image| image)
+}
+
+/// As [`file`], and makes something of the image: until that is done, other threads do not decode more than there is memory for.
+pub fn file_then<T>(path: &Path, then: impl FnOnce(Image) -> T) -> Result<T, Reason> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let about = std::fs::metadata(path).map_err(cannot)?;
     if about.is_dir() {
-        return Err("a folder, not an image".into());
+        return Err(match std::fs::read_dir(path) {
+            Ok(_) => "a folder, not an image".into(),
+            Err(error) => format!("a folder that cannot be listed: {error}"),
+        });
     }
     // Opening a pipe would block.
     if !about.is_file() {
@@ -33,17 +43,24 @@ pub fn file(path: &Path) -> Result<Image, Reason> {
     if about.len() > MAX_FILE {
         return Err(format!("larger than {} MiB", MAX_FILE >> 20));
     }
-    bytes(&std::fs::read(path).map_err(cannot)?)
+    bytes_then(&retried(|| std::fs::read(path)).map_err(cannot)?, then)
 }
 
 /// Decodes an image of any of the [`FORMATS`], recognised by content; of an animation, the first frame. It is rotated by its EXIF
 /// orientation; grey, palettes and CMYK become RGB, 16 bits become 8, and transparency becomes white.
 pub fn bytes(bytes: &[u8]) -> Result<Image, Reason> {
-    // A third-party decoder that panics on arbitrary bytes must cost one file, not the run.
-    std::panic::catch_unwind(|| decode(bytes)).unwrap_or_else(|_| Err("damaged: the decoder failed".into()))
+    bytes_then(bytes, |image| image)
 }
 
-fn decode(bytes: &[u8]) -> Result<Image, Reason> {
+/// As [`file_then`], for the bytes of a file.
+pub fn bytes_then<T>(bytes: &[u8], then: impl FnOnce(Image) -> T) -> Result<T, Reason> {
+    // A third-party decoder that panics on arbitrary bytes must cost one file, not the run.
+    let decoded = std::panic::catch_unwind(|| decode(bytes));
+    let (image, _room) = decoded.unwrap_or_else(|_| Err("damaged: the decoder failed".into()))?;
+    Ok(then(image))
+}
+
+fn decode(bytes: &[u8]) -> Result<(Image, DecodingRoom), Reason> {
     if bytes.is_empty() {
         return Err("empty file".into());
     }
@@ -68,6 +85,12 @@ fn decode(bytes: &[u8]) -> Result<Image, Reason> {
     if decoder.total_bytes() > MAX_DECODED {
         return Err(format!("{width} x {height} pixels: larger than {} MiB when decoded", MAX_DECODED >> 20));
     }
+    // Decoded, and once more turned or with other channels.
+    let needed = 2 * decoder.total_bytes() + 4 * u64::from(width) * u64::from(height);
+    let room = DecodingRoom::take(needed).ok_or_else(|| {
+        let needed = pcp_core::text::bytes(needed as f64);
+        format!("{width} x {height} pixels: decoding it takes {needed} of memory, and less is free")
+    })?;
     // Without readable EXIF data the picture is not rotated.
     let orientation = decoder.orientation();
     let mut picture = DynamicImage::from_decoder(decoder).map_err(damaged)?;
@@ -75,16 +98,22 @@ fn decode(bytes: &[u8]) -> Result<Image, Reason> {
         picture.apply_orientation(orientation);
     }
     let (width, height) = (picture.width() as usize, picture.height() as usize);
-    let pixels = if picture.color().has_alpha() { on_white(&picture) } else { picture.into_rgb8().into_raw() };
-    Ok(Image { width, height, pixels })
+    let pixels = if picture.color().has_alpha() { on_white(picture) } else { picture.into_rgb8().into_raw() };
+    Ok((Image { width, height, pixels }, room))
 }
 
-fn on_white(picture: &DynamicImage) -> Vec<u8> {
-    let blend = |pixel: &[u8]| {
-        let alpha = u32::from(pixel[3]);
-        [0, 1, 2].map(|c| ((u32::from(pixel[c]) * alpha + 255 * (255 - alpha) + 127) / 255) as u8)
-    };
-    picture.to_rgba8().as_raw().chunks_exact(4).flat_map(blend).collect()
+/// The picture on white, in its own memory.
+fn on_white(picture: DynamicImage) -> Vec<u8> {
+    let mut pixels = picture.into_rgba8().into_raw();
+    for p in 0..pixels.len() / 4 {
+        let alpha = u32::from(pixels[4 * p + 3]);
+        for c in 0..3 {
+            // Three bytes of a pixel never reach those of a later one.
+            pixels[3 * p + c] = ((u32::from(pixels[4 * p + c]) * alpha + 255 * (255 - alpha) + 127) / 255) as u8;
+        }
+    }
+    pixels.truncate(pixels.len() / 4 * 3);
+    pixels
 }
 
 /// Whether no chunk announces more bytes than the file has. The decoder does not check: it would allocate them.

@@ -10,7 +10,7 @@ pub use unpack::{unpack, walk};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
 use ureq::http::Response;
@@ -19,8 +19,8 @@ use ureq::{Agent, Body};
 use super::cifar::{CIFAR10, CIFAR100};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed, nearest};
-use pcp_core::io::atomic::make_folder;
-use pcp_core::io::tensors::hex;
+use pcp_core::io::atomic::{make_folder, write_bytes};
+use pcp_core::io::tensors::{hex, sha256_of};
 
 /// An archive of a data set, and the files it must contain.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct Archive {
     pub file: &'static str,
     /// Its MD5, in hexadecimal digits.
     pub md5: String,
+    /// Its size.
+    pub bytes: u64,
     /// The folder it unpacks to.
     pub folder: &'static str,
     /// The needed files and their sizes.
@@ -70,8 +72,11 @@ pub enum Outcome {
 /// A progress callback: gets the bytes done and, if known, the total.
 pub type Tick<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);
 
-/// Limit on the size of an archive.
-const MOST: u64 = 4 << 30;
+/// The list of the checksums of the files that were unpacked, as `sha256sum` writes it.
+const SUMS: &str = "SHA256SUMS";
+
+/// Fewer bytes in a second are no download.
+const LEAST_SPEED: f64 = 1000.0;
 
 impl Archive {
     /// The archive of the data set called `name`.
@@ -90,10 +95,31 @@ impl Archive {
         }
     }
 
-    /// Whether all needed files are in `data_dir`.
+    /// Whether all needed files are in `data_dir`, by their names and sizes.
     pub fn is_there(&self, data_dir: &Path) -> bool {
         let folder = data_dir.join(self.folder);
         self.needed.iter().all(|(name, size)| fs::metadata(folder.join(name)).is_ok_and(|about| about.len() == *size))
+    }
+
+    /// Whether they are also whole: their checksums are those of the archive they were unpacked from; where these are not known, because
+    /// another program unpacked it, they are not filled with one byte.
+    fn is_whole(&self, data_dir: &Path) -> Result<bool> {
+        let folder = data_dir.join(self.folder);
+        let sums = fs::read_to_string(folder.join(SUMS)).ok();
+        for (name, _) in &self.needed {
+            let path = folder.join(name);
+            let whole = match &sums {
+                Some(sums) => {
+                    let found = sha256_of(&path)?;
+                    sums.lines().any(|line| line.split_once("  ") == Some((&found, name)))
+                }
+                None => is_varied(&path)?,
+            };
+            if !whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A hint for getting the archive by hand.
@@ -108,7 +134,7 @@ impl Archive {
 
     /// Downloads and unpacks the data set into `data_dir`. A partial download is kept when this fails or is stopped.
     pub fn fetch(&self, data_dir: &Path, patience: Patience, stop: &Cancel, tick: Tick) -> Result<Outcome> {
-        if self.is_there(data_dir) {
+        if self.is_there(data_dir) && self.is_whole(data_dir)? {
             return Ok(Outcome::AlreadyThere);
         }
         make_folder(data_dir)?;
@@ -135,6 +161,10 @@ impl Archive {
     /// Downloads the archive to `whole`, through a partial file that later attempts resume.
     fn download(&self, whole: &Path, patience: Patience, stop: &Cancel, tick: Tick) -> Result<()> {
         let part = part_of(whole);
+        if part.symlink_metadata().is_ok_and(|about| !about.is_file()) {
+            let message = format!("{} is a link or no file: nothing is written through it", part.display());
+            return Err(Error::data(message, "remove it, then run the command again"));
+        }
         let agent = agent(&self.url, patience)?;
         let data_dir = whole.parent().unwrap_or(Path::new("."));
         // The partial file may be of another archive: then try once from the beginning.
@@ -171,11 +201,12 @@ impl Archive {
         let mut left = patience.attempts;
         loop {
             let before = size(part);
-            let broken = match self.attempt(agent, part, stop, tick)? {
+            let (broken, slow) = match self.attempt(agent, part, patience, stop, tick)? {
                 Attempt::Complete => return Ok(()),
-                Attempt::Broken(why) => why,
+                Attempt::Broken(why) => (why, false),
+                Attempt::Slow(why) => (why, true),
             };
-            left = if size(part) > before { patience.attempts } else { left.saturating_sub(1) };
+            left = if size(part) > before && !slow { patience.attempts } else { left.saturating_sub(1) };
             if left == 0 {
                 let so_far = match size(part) {
                     0 => String::new(),
@@ -190,7 +221,7 @@ impl Archive {
     }
 
     /// Requests the missing bytes and appends them to the partial file.
-    fn attempt(&self, agent: &Agent, part: &Path, stop: &Cancel, tick: Tick) -> Result<Attempt> {
+    fn attempt(&self, agent: &Agent, part: &Path, patience: Patience, stop: &Cancel, tick: Tick) -> Result<Attempt> {
         stop.check()?;
         let have = size(part);
         let mut request = agent.get(&self.url);
@@ -223,10 +254,14 @@ impl Archive {
         cut(part, from)?;
         let length = answer.headers().get("content-length").and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
         let total = length.map(|n| n.saturating_add(from));
+        if total.is_some_and(|total| total > self.bytes) {
+            return Err(self.too_long(part));
+        }
         let cannot = |e: std::io::Error| Error::io("write", part, &e);
         let mut out = OpenOptions::new().append(true).create(true).open(part).map_err(cannot)?;
-        let mut body = answer.into_body().into_with_config().limit(MOST).reader();
+        let mut body = answer.into_body().into_with_config().limit(self.bytes + 1).reader();
         let (mut done, mut buffer) = (from, vec![0; 1 << 16]);
+        let (mut since, mut at) = (Instant::now(), from);
         loop {
             stop.check()?;
             match body.read(&mut buffer) {
@@ -234,7 +269,19 @@ impl Archive {
                 Ok(n) => {
                     out.write_all(&buffer[..n]).map_err(cannot)?;
                     done += n as u64;
+                    if done > self.bytes {
+                        drop(out);
+                        cut(part, 0)?;
+                        return Err(self.too_long(part));
+                    }
                     tick(done, total);
+                    if since.elapsed() > patience.wait {
+                        let speed = (done - at) as f64 / since.elapsed().as_secs_f64();
+                        if speed < LEAST_SPEED {
+                            return Ok(Attempt::Slow(format!("the server sends only {speed:.0} bytes in a second")));
+                        }
+                        (since, at) = (Instant::now(), done);
+                    }
                 }
                 Err(e) => return Ok(Attempt::Broken(format!("the connection broke after {done} bytes: {e}"))),
             }
@@ -248,13 +295,25 @@ impl Archive {
         }
     }
 
+    /// The error for an answer that is longer than the archive.
+    fn too_long(&self, part: &Path) -> Error {
+        let data_dir = part.parent().unwrap_or(Path::new("."));
+        Error::data(
+            format!("{} sends more than the {} bytes of {}", self.url, self.bytes, self.file),
+            format!("try again later, or {}", self.by_hand(data_dir)),
+        )
+    }
+
     /// Unpacks the archive, which matches its checksum, and checks that all needed files are there.
     fn unpack_into(&self, whole: &Path, data_dir: &Path, stop: &Cancel) -> Result<()> {
         let file = File::open(whole).map_err(|e| Error::io("read", whole, &e))?;
         unpack(file, self.folder, &data_dir.join(self.folder), stop)
             .map_err(|e| Error { message: format!("{}: {}", whole.display(), e.message), ..e })?;
         if self.is_there(data_dir) {
-            return Ok(());
+            let folder = data_dir.join(self.folder);
+            let sum = |(name, _): &(String, u64)| Ok(format!("{}  {name}\n", sha256_of(&folder.join(name))?));
+            let sums: String = self.needed.iter().map(sum).collect::<Result<_>>()?;
+            return write_bytes(&folder.join(SUMS), sums.as_bytes());
         }
         let needed = listed(self.needed.iter().map(|(name, _)| name));
         Err(Error::data(
@@ -268,6 +327,8 @@ impl Archive {
 enum Attempt {
     Complete,
     Broken(String),
+    /// It brings too little to be waited for.
+    Slow(String),
 }
 
 /// The partial file of `whole`.
@@ -294,6 +355,12 @@ fn cut(path: &Path, length: u64) -> Result<()> {
 fn starts_at(answer: &Response<Body>) -> Option<u64> {
     let range = answer.headers().get("content-range")?.to_str().ok()?;
     range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
+}
+
+/// Whether a file has two different bytes.
+fn is_varied(path: &Path) -> Result<bool> {
+    let bytes = pcp_core::io::atomic::read_bytes(path)?;
+    Ok(bytes.iter().any(|byte| *byte != bytes[0]))
 }
 
 fn md5_of(path: &Path, stop: &Cancel) -> Result<String> {

@@ -1,14 +1,15 @@
 //! Folders of images: their files, training and test splits, and classes.
 //!
 //! Images are found at any depth, by the extensions [`EXTENSIONS`] in upper or lower case, in the byte order of their paths.
-//! Hidden files and folders are ignored; links are followed, except back into a folder that contains them.
+//! Hidden files and folders are ignored. Links are followed, and every folder is read once: under its own name where it is below the top,
+//! else under that of the first link to it. Folders that cannot be read are listed among the bad files, with the reason.
 //!
 //! A folder `train` (or `training`) beside a folder `test` (or `testing`), or else `val` (`valid`, `validation`), makes
 //! the two splits; with both `test` and `val`, `val` is ignored, as is everything outside the two. `train` alone is a split
 //! only if it contains every image: a class could have that name. The classes are the first folders below a split, if every
 //! image is in one and there are at least two.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,6 +22,7 @@ use super::origin::{FileStamp, Origin, Stamp};
 use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, Tick, no_images};
 use crate::data::resize::shrunk;
 use pcp_core::error::{Error, Result};
+use pcp_core::io::names;
 
 /// The extensions of images.
 pub const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
@@ -36,21 +38,39 @@ pub(super) struct Listing {
     pub images: BTreeMap<Vec<u8>, Origin>,
     /// The top-level folders, also those without images.
     pub folders: BTreeSet<Vec<u8>>,
-    /// Number of files without an image's extension.
+    /// Number of files without an image's extension, and of links to folders that were read already.
     pub ignored: usize,
+    /// Folders that cannot be read, and why.
+    pub unreadable: Vec<(String, Reason)>,
 }
 
 impl Listing {
-    /// Adds the contents of `dir`, whose path relative to the top is `prefix`; `above` are the real paths of the folders above.
-    fn walk(&mut self, dir: &Path, prefix: &[u8], above: &mut Vec<PathBuf>) -> Result<()> {
-        let cannot = |error| Error::io("list", dir, &error);
-        let real = dir.canonicalize().map_err(cannot)?;
-        if above.contains(&real) {
+    /// The contents of the folder `top`.
+    fn of(top: &Path) -> Result<Listing> {
+        let (mut listing, mut seen, mut links) = (Listing::default(), HashSet::new(), BTreeMap::new());
+        listing.walk(top, b"", &mut seen, &mut links).map_err(|error| Error::io("list", top, &error))?;
+        // Folders behind links come last, so that every folder below the top has its own name.
+        while let Some((key, path)) = links.pop_first() {
+            listing.walk_below(&path, key, &mut seen, &mut links);
+        }
+        Ok(listing)
+    }
+
+    /// Adds the contents of `dir`, whose path relative to the top is `prefix`, unless it is among the real paths `seen`. Links to folders
+    /// are left for later.
+    fn walk(
+        &mut self,
+        dir: &Path,
+        prefix: &[u8],
+        seen: &mut HashSet<PathBuf>,
+        links: &mut BTreeMap<Vec<u8>, PathBuf>,
+    ) -> std::io::Result<()> {
+        if !seen.insert(dir.canonicalize()?) {
+            self.ignored += 1;
             return Ok(());
         }
-        above.push(real);
-        for entry in std::fs::read_dir(dir).map_err(cannot)? {
-            let entry = entry.map_err(cannot)?;
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
             if name.as_encoded_bytes().starts_with(b".") {
                 continue;
@@ -58,17 +78,45 @@ impl Listing {
             let key = [prefix, name.as_encoded_bytes()].concat();
             if is_image_name(&path) {
                 self.images.insert(key, Origin::Path(path, None));
-            } else if path.is_dir() {
-                if prefix.is_empty() {
-                    self.folders.insert(key.clone());
+                continue;
+            }
+            let kind = entry.file_type()?;
+            let is_folder =
+                if kind.is_symlink() { path.metadata().map(|about| about.is_dir()) } else { Ok(kind.is_dir()) };
+            match is_folder {
+                Ok(true) => {
+                    if prefix.is_empty() {
+                        self.folders.insert(key.clone());
+                    }
+                    if kind.is_symlink() {
+                        links.insert(key, path);
+                    } else {
+                        self.walk_below(&path, key, seen, links);
+                    }
                 }
-                self.walk(&path, &[&key, &b"/"[..]].concat(), above)?;
-            } else {
-                self.ignored += 1;
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => self.unreadable(&key, &e),
+                _ => self.ignored += 1,
             }
         }
-        above.pop();
         Ok(())
+    }
+
+    /// As `walk`, for a folder below the top: one that cannot be read is listed with the reason.
+    fn walk_below(
+        &mut self,
+        dir: &Path,
+        mut key: Vec<u8>,
+        seen: &mut HashSet<PathBuf>,
+        links: &mut BTreeMap<Vec<u8>, PathBuf>,
+    ) {
+        key.push(b'/');
+        if let Err(e) = self.walk(dir, &key, seen, links) {
+            self.unreadable(&key, &e);
+        }
+    }
+
+    fn unreadable(&mut self, key: &[u8], e: &std::io::Error) {
+        self.unreadable.push((text(key), format!("cannot be listed: {e}")));
     }
 
     /// The path prefixes of the training images and of the test images.
@@ -89,7 +137,7 @@ impl Listing {
 /// An image file in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFile {
-    /// Its path below the folder, for display: bytes that are not UTF-8 are replaced.
+    /// Its path below the folder, for display: bytes that are not UTF-8 are escaped.
     pub name: String,
     /// Its class, if the folders are classes.
     pub label: Option<String>,
@@ -102,11 +150,10 @@ pub struct ImageFile {
 pub fn list(path: &Path) -> Result<Vec<ImageFile>> {
     if !path.is_dir() {
         path.metadata().map_err(|e| Error::io("read", path, &e))?;
-        let name = path.file_name().map_or_else(|| "image".into(), |name| name.to_string_lossy().into_owned());
+        let name = path.file_name().map_or_else(|| "image".into(), names::of);
         return Ok(vec![ImageFile { name, label: None, path: path.to_path_buf() }]);
     }
-    let mut listing = Listing::default();
-    listing.walk(path, b"", &mut Vec::new())?;
+    let listing = Listing::of(path)?;
     if listing.images.is_empty() {
         return Err(no_images(&path.display().to_string(), listing.ignored));
     }
@@ -124,14 +171,22 @@ pub fn list(path: &Path) -> Result<Vec<ImageFile>> {
         }
         Origin::Bytes(_) | Origin::Record(..) => None,
     };
-    Ok(listing.images.into_iter().enumerate().filter_map(found).collect())
+    let mut files: Vec<ImageFile> = listing.images.into_iter().enumerate().filter_map(found).collect();
+    // They are listed among the files that cannot be read.
+    let folder = |(name, _): (String, Reason)| ImageFile { path: path.join(names::path(&name)), name, label: None };
+    files.extend(listing.unreadable.into_iter().map(folder));
+    Ok(files)
 }
 
 /// How many images there are below `dir`.
 pub(super) fn count(dir: &Path) -> Result<usize> {
-    let mut listing = Listing::default();
-    listing.walk(dir, b"", &mut Vec::new())?;
-    Ok(listing.images.len())
+    let listing = Listing::of(dir)?;
+    match listing.unreadable.first() {
+        Some((name, reason)) => {
+            Err(Error::data(format!("{}: {name} {reason}", dir.display()), "check the permissions of the folder"))
+        }
+        None => Ok(listing.images.len()),
+    }
 }
 
 /// Whether a file's name is that of an image.
@@ -159,6 +214,8 @@ pub(super) struct ReadPlan {
     test_labelled: bool,
     has_test: bool,
     ignored: usize,
+    /// Folders that cannot be read.
+    unreadable: Vec<BadFile>,
 }
 
 /// Plans reading the folder at `path`.
@@ -169,8 +226,7 @@ pub(super) fn plan(path: &Path, load: &Load) -> Result<ReadPlan> {
             "give the folder that holds the images",
         ));
     }
-    let mut listing = Listing::default();
-    listing.walk(path, b"", &mut Vec::new())?;
+    let listing = Listing::of(path)?;
     let real = path.canonicalize().map_err(|error| Error::io("find", path, &error))?;
     let name = real.file_name().map_or("images".into(), |name| name.to_string_lossy());
     // The name becomes part of the run folder's name.
@@ -183,6 +239,7 @@ impl ReadPlan {
     pub(super) fn new(name: String, place: &Path, listing: Listing, load: &Load) -> Result<Self> {
         let (train_root, test_root) = listing.splits();
         let (mut train, mut test, mut ignored) = (Vec::new(), Vec::new(), listing.ignored);
+        let unreadable = listing.unreadable;
         for (key, origin) in listing.images {
             let (test_image, root) = match &test_root {
                 _ if key.starts_with(&train_root) => (false, train_root.len()),
@@ -198,6 +255,10 @@ impl ReadPlan {
             if test_image { &mut test } else { &mut train }.push(entry);
         }
         if train.is_empty() {
+            if let Some((name, reason)) = unreadable.first() {
+                let message = format!("{}: no image in it can be reached: {name} {reason}", place.display());
+                return Err(Error::data(message, "check the permissions of the folder"));
+            }
             return Err(no_images(&place.join(text(&train_root)).display().to_string(), ignored));
         }
         // Test images come after all training images, so that changes among them leave the ids of training images unchanged.
@@ -213,9 +274,13 @@ impl ReadPlan {
         }
         let classes = classes.map(|classes| classes.into_iter().collect());
         let has_test = !test.is_empty();
+        // What is in them is not known: they come after all images.
+        let first = (train.len() + test.len()) as u64;
+        let unreadable =
+            unreadable.into_iter().zip(first..).map(|((name, reason), id)| BadFile { id, name, reason }).collect();
         let mut entries = spread(train, load.limit.unwrap_or(usize::MAX));
         entries.append(&mut test);
-        Ok(ReadPlan { name, entries, classes, test_labelled, has_test, ignored })
+        Ok(ReadPlan { name, entries, classes, test_labelled, has_test, ignored, unreadable })
     }
 
     /// Decodes every image, on all cores, and returns the results of `keep`.
@@ -259,6 +324,7 @@ impl ReadPlan {
                 Err(reason) => bad.push(BadFile { id, name, reason }),
             }
         }
+        bad.extend(self.unreadable);
         let [train, test] = rows.map(|rows| Images::of(rows, &budget, load.stored_side));
         let [train_labels, test_labels] = labels;
         let train = Split { images: train, labels: train_labels };
@@ -295,6 +361,7 @@ impl ReadPlan {
                 Err(reason) => check.bad.push(BadFile { id: entry.id, name: entry.name.clone(), reason }),
             }
         }
+        check.bad.extend(self.unreadable);
         check
     }
 }
@@ -314,7 +381,7 @@ fn spread(entries: Vec<Entry>, limit: usize) -> Vec<Entry> {
     turns.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// A name for display; bytes that are not UTF-8 are replaced.
+/// A name for display, from which its bytes can be read back.
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    names::text(bytes)
 }

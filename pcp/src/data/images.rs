@@ -144,12 +144,20 @@ impl Images {
     pub fn sample(&self, r: usize) -> Result<Sample<'_>> {
         let image = match &self.store {
             Store::InMemory(images) => Cow::Borrowed(&images[r]),
-            Store::OnDisk { origins, side, .. } => Cow::Owned(origins[r].read(*side).map_err(|reason| {
-                Error::data(
-                    format!("{} could be read when the run began, and now it {reason}", self.names[r]),
-                    "restore the file, then continue with --resume; or start another run",
-                )
-            })?),
+            Store::OnDisk { origins, side, digests, .. } => {
+                let changed = |reason: &str| {
+                    Error::data(
+                        format!("{} could be read when the run began, and now it {reason}", self.names[r]),
+                        "restore the file, then continue with --resume; or start another run",
+                    )
+                };
+                let image = origins[r].read(*side).map_err(|reason| changed(&reason))?;
+                // Another picture can have the same size and time.
+                if digest(self.ids[r], &self.names[r], &image) != digests[r] {
+                    return Err(changed("has other pixels"));
+                }
+                Cow::Owned(image)
+            }
         };
         Ok(Sample { id: self.ids[r], image })
     }

@@ -1,9 +1,10 @@
-//! The memory budget of decoded images, and the available memory.
+//! The memory budgets of images: of those that are kept, and of those that are being decoded.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::config::Cache;
+use pcp_core::memory::free;
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Assumed available memory where the system does not report it.
 const UNKNOWN: u64 = 4 << 30;
@@ -22,7 +23,7 @@ impl MemoryBudget {
         Self::of(match cache {
             Cache::Memory => None,
             Cache::None => Some(0),
-            Cache::Auto => Some(free_memory().unwrap_or(UNKNOWN) / 2),
+            Cache::Auto => Some(free().unwrap_or(UNKNOWN) / 2),
         })
     }
 
@@ -52,44 +53,41 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes that this process can still allocate: the minimum of what the machine, its control group and its own limit leave.
-pub fn free_memory() -> Option<u64> {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let groups = read("/proc/self/cgroup");
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-    let group = group.map(|name| Path::new("/sys/fs/cgroup").join(name));
-    let in_group = |file: &str| group.as_ref().and_then(|g| number(&read(g.join(file).to_str()?)));
-    // The system's file cache can be freed.
-    let files = |stat: &str| ["inactive_file", "active_file"].iter().filter_map(|key| of_key(stat, key)).sum::<u64>();
-    let held = group.as_ref().map_or(0, |group| files(&read(&group.join("memory.stat").to_string_lossy())));
-    let group_left = in_group("memory.max")
-        .zip(in_group("memory.current"))
-        .map(|(max, used)| max.saturating_sub(used.saturating_sub(held)));
-    let status = read("/proc/self/status");
-    let own_left = limit(&read("/proc/self/limits"))
-        .map(|most| most.saturating_sub(kibibytes(&status, "VmSize:").unwrap_or_default()));
-    [kibibytes(&read("/proc/meminfo"), "MemAvailable:"), group_left, own_left].into_iter().flatten().min()
+/// Bytes of images that are being decoded, over all threads. A thread waits until there is room, so that a few huge images do not take
+/// their memory at the same time.
+static DECODING: Mutex<u64> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+/// Images that take less need not ask how much memory is free.
+const SMALL: u64 = 32 << 20;
+
+/// Memory for decoding an image; dropping it gives it back.
+pub(super) struct DecodingRoom(u64);
+
+impl DecodingRoom {
+    /// Waits until `bytes` can be taken; `None` where they are more than is free, even with no other image. A thread that has room must not
+    /// ask for more.
+    pub fn take(bytes: u64) -> Option<DecodingRoom> {
+        let mut taken = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // What others have taken is partly allocated: counting it twice is on the safe side, and nobody waits without others.
+            let free = if bytes < SMALL && *taken < SMALL { u64::MAX } else { free().unwrap_or(UNKNOWN) };
+            if taken.saturating_add(bytes) <= free {
+                *taken += bytes;
+                return Some(DecodingRoom(bytes));
+            }
+            if *taken == 0 {
+                return None;
+            }
+            taken = ENDED.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
-fn number(text: &str) -> Option<u64> {
-    text.trim().parse().ok()
-}
-
-/// The number of a line `key 123`.
-fn of_key(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| number(line.strip_prefix(key)?.strip_prefix(' ')?))
-}
-
-/// The bytes of a line `key: 123 kB`.
-fn kibibytes(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    number(line.trim().trim_end_matches("kB")).map(|n| n << 10)
-}
-
-/// The soft limit of the address space, where there is one.
-fn limit(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
-    number(line.split_whitespace().next()?)
+impl Drop for DecodingRoom {
+    fn drop(&mut self) {
+        *DECODING.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        ENDED.notify_all();
+    }
 }
 
 #[cfg(test)]
@@ -109,21 +107,18 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_read_as_the_kernel_writes_them() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
-                      Max data size             unlimited            unlimited            bytes\n\
-                      Max address space         1073741824           unlimited            bytes\n";
-        assert_eq!(limit(limits), Some(1 << 30));
-        assert_eq!(limit(&limits.replace("1073741824", "unlimited ")), None);
-        assert_eq!(kibibytes("MemFree: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"), Some(20 << 10));
-        let stat = "anon 5\ninactive_file 30\nactive_file 4\n";
-        assert_eq!(
-            (of_key(stat, "active_file"), of_key(stat, "inactive"), of_key(stat, "file")),
-            (Some(4), None, None)
-        );
-        assert_eq!((kibibytes("", "MemAvailable:"), number("max\n"), number("7\n")), (None, None, Some(7)));
-        if cfg!(target_os = "linux") {
-            assert!(free_memory().is_some());
-        }
+    fn huge_images_are_decoded_one_after_the_other() {
+        let Some(all) = free() else { return };
+        assert!(DecodingRoom::take(u64::MAX).is_none(), "more than there is");
+        let first = DecodingRoom::take(all / 8 * 5).unwrap();
+        let (sender, done) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            let second = DecodingRoom::take(all / 8 * 5);
+            sender.send(()).unwrap();
+            second.is_some()
+        });
+        assert!(done.recv_timeout(std::time::Duration::from_millis(100)).is_err(), "it waits for the first");
+        drop(first);
+        assert!(waiting.join().unwrap());
     }
 }

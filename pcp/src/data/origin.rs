@@ -59,9 +59,9 @@ impl Origin {
                 if stamp.is_some() && Stamp::of(path).ok() != *stamp {
                     return Err("is gone or was changed".into());
                 }
-                decode::file(path).map(shrunk)
+                decode::file_then(path, shrunk)
             }
-            Origin::Bytes(bytes) => decode::bytes(bytes).map(shrunk),
+            Origin::Bytes(bytes) => decode::bytes_then(bytes, shrunk),
             Origin::Record(records, index) => records.read(*index),
         }
     }

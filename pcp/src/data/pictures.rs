@@ -97,7 +97,7 @@ impl Pictures {
     /// Writes the view of picture `at` to `out`; the error is the reason why it cannot be read.
     fn write_view(&self, at: usize, view: &CleanView, out: &mut [f32]) -> std::result::Result<(), String> {
         match self {
-            Pictures::Files(files) => view.write(decode::file(&files[at].path)?, out),
+            Pictures::Files(files) => decode::file_then(&files[at].path, |image| view.write(image, out))?,
             Pictures::Loaded(data) => {
                 let (split, row) = split(data, at);
                 let image = split.images.sample(row).map_err(|e| e.message)?.image;

@@ -1,5 +1,6 @@
 //! Items made in order by a separate thread, a few in advance.
 
+use pcp_core::cancel::spawn;
 use pcp_core::error::{Error, Result};
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -22,7 +23,8 @@ impl<T: Send + 'static> Prefetch<T> {
     {
         let (sender, receiver) = sync_channel(AHEAD);
         let items = items.into_iter();
-        std::thread::spawn(move || {
+        let first = sender.clone();
+        let started = spawn("prefetch", move || {
             for item in items {
                 let made = make(item);
                 let failed = made.is_err();
@@ -33,6 +35,10 @@ impl<T: Send + 'static> Prefetch<T> {
             }
             let _ = sender.send(None);
         });
+        if let Err(e) = started {
+            // The channel has room: nothing was sent yet.
+            let _ = first.send(Some(Err(e)));
+        }
         Prefetch { receiver, ended: false }
     }
 }

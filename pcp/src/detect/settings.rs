@@ -5,7 +5,7 @@ use super::find::Search;
 use super::frame::Preparation;
 use super::proposals::ProposalLimits;
 use super::step::Sampling;
-use crate::config::{self, Precision};
+use crate::config::{self, MOST_MINUTES, Precision};
 use crate::model::{
     CHECKPOINT_PREFIX, Detector, Model, Weights, WeightsFile, WhichWeights, named_arrays, untrained_card, weights_file,
 };
@@ -101,9 +101,9 @@ impl DetectorSettings {
         if !(self.lr > 0.0 && self.lr.is_finite()) {
             return Err(Error::usage(format!("`lr` is {}", self.lr), "give `lr` a number above 0"));
         }
-        if !(self.save_minutes > 0.0 && self.save_minutes.is_finite()) {
+        if !(self.save_minutes > 0.0 && self.save_minutes <= MOST_MINUTES) {
             let message = format!("`save_minutes` is {}", self.save_minutes);
-            return Err(Error::usage(message, "give `save_minutes` a number above 0"));
+            return Err(Error::usage(message, format!("give `save_minutes` a number above 0, at most {MOST_MINUTES}")));
         }
         Ok(())
     }
@@ -154,16 +154,33 @@ impl DetectorSettings {
         )
     }
 
+    /// Every setting as `detect.key` with its value.
+    pub fn entries(&self) -> Vec<(String, toml::Value)> {
+        match toml::Value::try_from(self) {
+            Ok(toml::Value::Table(table)) => {
+                table.into_iter().map(|(key, value)| (format!("detect.{key}"), value)).collect()
+            }
+            other => unreachable!("settings are a table: {other:?}"),
+        }
+    }
+
     /// Writes `detect.toml`, before anything else happens.
     pub fn write(&self, run: &RunFolder, about: &About) -> Result<()> {
         let file = DetectorFile { about: about.clone(), detect: self.clone() };
         let text =
             toml::to_string(&file).map_err(|e| Error::file(format!("detect.toml: {e}"), "please report this"))?;
-        pcp_core::io::atomic::write_bytes(&run.file(DETECTION.settings), text.as_bytes())
+        pcp_core::io::atomic::write_bytes(&run.file(DETECTION.settings), text.as_bytes())?;
+        run.write_first_checksums()
     }
 
     /// The settings of a run, with program, machine, command and data.
     pub fn read(run: &RunFolder) -> Result<(DetectorSettings, About)> {
+        run.whole(DETECTION.settings)?;
+        Self::read_any(run)
+    }
+
+    /// As [`read`](Self::read), whether or not the file was changed since the run began: its checkpoints tell what was.
+    pub fn read_any(run: &RunFolder) -> Result<(DetectorSettings, About)> {
         let path = run.file(DETECTION.settings);
         let text = String::from_utf8_lossy(&pcp_core::io::atomic::read_bytes(&path)?).into_owned();
         let file: DetectorFile = toml::from_str(&text).map_err(|e| {

@@ -6,7 +6,7 @@ use super::step::{Example, Losses, step};
 use super::voc::{Devkit, Item};
 use crate::model::{CHECKPOINT_PREFIX, Detector, Optimizer, Weights, named_arrays};
 use crate::observe::{Live, Observer};
-use crate::run::{About, DetectorEpoch, DetectorResult, RunFolder, Warning, WarningRecord};
+use crate::run::{About, Bound, CheckpointCard, DetectorEpoch, DetectorResult, RunFolder, Warning, WarningRecord};
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::rng::{Key, Purpose};
@@ -58,40 +58,88 @@ pub struct DetectorState {
     optimizer: Optimizer,
     /// Position and totals.
     pub progress: DetectorProgress,
+    /// The records of all epochs so far: the lines of `metrics.jsonl`.
+    records: Vec<DetectorEpoch>,
 }
+
+/// A checkpoint file.
+type Card = Tensors<CheckpointCard<DetectorProgress, DetectorEpoch>>;
 
 impl DetectorState {
     /// The state before the first step, with these weights.
     pub fn new(weights: Weights) -> DetectorState {
-        DetectorState { optimizer: Optimizer::new(&weights), weights, progress: DetectorProgress::default() }
+        let (optimizer, progress) = (Optimizer::new(&weights), DetectorProgress::default());
+        DetectorState { optimizer, weights, progress, records: Vec::new() }
     }
 
-    fn save(&self, detector: &Detector, path: &Path) -> Result<()> {
+    fn save(&self, detector: &Detector, bound: &Bound, path: &Path) -> Result<()> {
         let model = detector.named(&self.weights).into_iter();
         let model = model.map(|n| (format!("{CHECKPOINT_PREFIX}{}", n.name), Array::F32(n.shape, n.values)));
         let velocities = self.optimizer.velocities().into_iter().enumerate();
         let velocities = velocities.map(|(i, v)| (format!("velocity/{i:04}"), Array::F32(vec![v.len()], v)));
-        Tensors { about: self.progress, arrays: model.chain(velocities).collect() }.write(path)
+        let (bound, records) = (Some(bound.clone()), Some(self.records.clone()));
+        let about = CheckpointCard { progress: self.progress, bound, records };
+        Tensors { about, arrays: model.chain(velocities).collect() }.write(path)
     }
 
-    fn load(detector: &Detector, path: &Path) -> Result<DetectorState> {
-        let mut file = Tensors::<DetectorProgress>::read(path)?;
+    /// Reads a checkpoint, and checks that it belongs to `bound`, is complete and fits together. Also returns whether it says what it belongs
+    /// to and has the records: earlier versions did not write them.
+    fn load(detector: &Detector, settings: &DetectorSettings, bound: &Bound, path: &Path) -> Result<(Self, bool)> {
+        let mut file = Card::read(path)?;
+        let (then, records) = (file.about.bound.take(), file.about.records.take());
+        if let Some(then) = &then {
+            then.check(bound, path)?;
+        }
+        let known = then.is_some() && records.is_some();
+        let fits = |right: bool, what: &str| match right {
+            true => Ok(()),
+            false => {
+                Err(Error::file(format!("the checkpoint does not fit together: {what}"), "use the checkpoint before"))
+            }
+        };
         let weights = detector.from_named(&named_arrays(file.arrays.clone(), CHECKPOINT_PREFIX))?;
-        let count = Optimizer::new(&weights).velocities().len();
-        let velocities =
-            (0..count).map(|i| Ok(file.take_f32(&format!("velocity/{i:04}"))?.1)).collect::<Result<_>>()?;
-        Ok(DetectorState { weights, optimizer: Optimizer::from_velocities(velocities), progress: file.about })
+        fits(weights.is_finite(), "its weights are not finite")?;
+        let mut velocities = Vec::new();
+        for (i, expected) in Optimizer::new(&weights).velocities().iter().enumerate() {
+            let (_, values) = file.take_f32(&format!("velocity/{i:04}"))?;
+            let sound = values.len() == expected.len() && values.iter().all(|x| x.is_finite());
+            fits(sound, "its momentum is not that of the network")?;
+            velocities.push(values);
+        }
+        let (progress, records) = (file.about.progress, records.unwrap_or_default());
+        let over = progress.epoch == settings.epochs && progress.batch == 0;
+        fits(progress.epoch < settings.epochs || over, "its epoch is beyond the last")?;
+        fits(!known || records.len() == progress.epoch as usize, "its records are not those of its epochs")?;
+        let numbers = progress.sums.iter().chain([&progress.epoch_seconds, &progress.seconds, &progress.loss]);
+        fits(numbers.into_iter().all(|x| x.is_finite()), "its sums are not finite")?;
+        let optimizer = Optimizer::from_velocities(velocities);
+        Ok((DetectorState { weights, optimizer, progress, records }, known))
     }
 }
 
 impl DetectorSetup {
     /// The newest checkpoint's state, or `begin`.
     pub fn restore(&self, begin: impl FnOnce() -> Result<DetectorState>) -> Result<DetectorState> {
-        let restored = self.run.restore(|path| DetectorState::load(&self.detector, path))?;
+        let (bound, settings) = (self.bound(), &self.settings);
+        let restored = self.run.restore(|path| DetectorState::load(&self.detector, settings, &bound, path))?;
         restored.damaged.into_iter().for_each(|what| self.warn(Warning::DamagedCheckpoint { what }));
-        let state = restored.state.map_or_else(begin, Ok)?;
-        self.run.cut_metrics(state.progress.epoch as usize)?;
+        let (mut state, known) = restored.state.map_or_else(|| begin().map(|state| (state, true)), Ok)?;
+        if !known {
+            self.observer.note(
+                "the checkpoint is of an earlier version and does not name its settings: they are taken as they are",
+            );
+            self.run.cut_metrics(state.progress.epoch as usize)?;
+            state.records = if state.progress.epoch > 0 { self.run.read_metrics_as()? } else { Vec::new() };
+        }
+        if let Some(what) = self.run.restore_metrics(&state.records)? {
+            self.warn(Warning::Restored { what });
+        }
         Ok(state)
+    }
+
+    /// What the checkpoints of the run belong to.
+    fn bound(&self) -> Bound {
+        Bound::new(self.settings.entries(), &self.about.fingerprint)
     }
 
     /// Tells a warning to the observer and the run folder.
@@ -106,7 +154,7 @@ impl DetectorSetup {
         }
         let DetectorProgress { epoch, batch, .. } = state.progress;
         let name = format!("e{epoch:05}-b{batch:07}.safetensors");
-        state.save(&self.detector, &self.run.file("checkpoints").join(name))?;
+        state.save(&self.detector, &self.bound(), &self.run.file("checkpoints").join(name))?;
         self.run.keep_newest()
     }
 }
@@ -218,6 +266,8 @@ fn end_epoch(setup: &DetectorSetup, state: &mut DetectorState) -> Result<()> {
     setup.run.append_metrics(&record)?;
     setup.observer.note(&record.line(setup.settings.epochs));
     setup.observer.detector_epoch(&record);
+    state.records.push(record.clone());
+    let p = &mut state.progress;
     let seconds = p.seconds + p.epoch_seconds;
     *p = DetectorProgress { epoch: p.epoch + 1, seconds, loss: record.loss, ..DetectorProgress::default() };
     Ok(())

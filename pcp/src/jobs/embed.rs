@@ -8,8 +8,10 @@ use crate::embed::{AnyModel, Format, bad_files_csv, files_csv, write};
 use crate::model::WhichWeights;
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{make_parent, read_bytes, require_absent, write_bytes};
+use pcp_core::io::atomic::{make_parent, read_bytes, remove_litter, require_absent, write_bytes, write_new};
+use pcp_core::io::tensors::sha256_of;
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -115,13 +117,23 @@ pub fn embed(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<Emb
     let part = JobPart::begin("embedding", pictures.len(), observer);
     let written = write(&model, &pictures, &options.features, (out, format), observer.cancel(), &|n| part.more(n));
     part.end();
-    let (mut found, dim) = written?;
+    let (mut found, dim, matrix) = written?;
     found.bad.extend(unread);
-    let files = beside(out, "files.csv", &files_csv(&found.rows))?;
+    // The names come first: a matrix without them is never seen, and names without their matrix are recognised by its checksum.
+    let sum = sha256_of(matrix.contents())?;
+    let files = beside(out, "files.csv", &files_csv(&found.rows, &sum))?;
     let bad_files = match found.bad.is_empty() {
         true => None,
         false => Some(beside(out, "bad_files.csv", &bad_files_csv(&found.bad))?),
     };
+    if let Err(e) = matrix.publish() {
+        // Another process may have written the same.
+        if !sha256_of(out).is_ok_and(|other| other == sum) {
+            let written = [Some(&files), bad_files.as_ref()].into_iter().flatten().filter(|place| place.written);
+            written.for_each(|place| drop(std::fs::remove_file(&place.path)));
+        }
+        return Err(e);
+    }
     Ok(EmbedResult {
         rows: found.rows.len(),
         dim,
@@ -129,8 +141,8 @@ pub fn embed(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<Emb
         model: model.file().or(options.save_model.as_deref()).map_or(String::new(), |file| file.display().to_string()),
         unreadable: found.bad.len(),
         out: out.clone(),
-        files,
-        bad_files,
+        files: files.path,
+        bad_files: bad_files.map(|place| place.path),
     })
 }
 
@@ -150,23 +162,37 @@ fn learned(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<(AnyM
     Ok((photographs.model, pictures, bad))
 }
 
-/// Writes `text` beside `out`, as `name`, or, where another file has that name already, with `out`'s name before it. Nothing is
-/// written over.
-fn beside(out: &Path, name: &str, text: &str) -> Result<PathBuf> {
+/// A file beside a matrix.
+#[derive(Debug, PartialEq)]
+struct Beside {
+    path: PathBuf,
+    /// Whether it was written, and not there before.
+    written: bool,
+}
+
+/// Writes `text` beside the file `out` that is about to be made, as `name`, or, where another file has that name already, with `out`'s name
+/// before it. Nothing is written over, but for what an earlier attempt to make `out` left.
+fn beside(out: &Path, name: &str, text: &str) -> Result<Beside> {
     let own = out.with_extension(name);
-    for place in [out.with_file_name(name), own.clone()] {
-        if place.symlink_metadata().is_err() {
-            write_bytes(&place, text.as_bytes())?;
-            return Ok(place);
+    // Its matrix was never published.
+    let stale = own.is_file() && text.lines().next() == String::from_utf8_lossy(&read_bytes(&own)?).lines().next();
+    if stale && read_bytes(&own)? != text.as_bytes() {
+        write_bytes(&own, text.as_bytes())?;
+        return Ok(Beside { path: own, written: true });
+    }
+    for path in [out.with_file_name(name), own.clone()] {
+        remove_litter(&path);
+        if path.symlink_metadata().is_err() && write_new(&path, |w| w.write_all(text.as_bytes())).is_ok() {
+            return Ok(Beside { path, written: true });
         }
         // The same text need not be written again.
-        if place.is_file() && read_bytes(&place)? == text.as_bytes() {
-            return Ok(place);
+        if path.is_file() && read_bytes(&path)? == text.as_bytes() {
+            return Ok(Beside { path, written: false });
         }
     }
     Err(Error::usage(
         format!("{} is there already, and says something else", own.display()),
-        format!("{} is written; remove that file to have its rows named", out.display()),
+        format!("remove that file, or give another `out` than {}", out.display()),
     ))
 }
 
@@ -178,10 +204,15 @@ mod tests {
     fn names_go_beside_the_matrix_and_over_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let (out, file) = (dir.path().join("e.npy"), |name: &str| dir.path().join(name));
-        assert_eq!(beside(&out, "files.csv", "a").unwrap(), file("files.csv"));
-        assert_eq!(beside(&out, "files.csv", "a").unwrap(), file("files.csv"));
-        assert_eq!(beside(&out, "files.csv", "b").unwrap(), file("e.files.csv"));
-        assert!(beside(&out, "files.csv", "c").unwrap_err().message.contains("e.files.csv is there already"));
-        assert_eq!(std::fs::read_to_string(file("files.csv")).unwrap(), "a");
+        let at = |name: &str, written: bool| Beside { path: file(name), written };
+        assert_eq!(beside(&out, "files.csv", "row\na").unwrap(), at("files.csv", true));
+        assert_eq!(beside(&out, "files.csv", "row\na").unwrap(), at("files.csv", false));
+        assert_eq!(beside(&out, "files.csv", "row\nb").unwrap(), at("e.files.csv", true));
+        // Its matrix is not there: a process was killed before it made one.
+        assert_eq!(beside(&out, "files.csv", "row\nc").unwrap(), at("e.files.csv", true));
+        std::fs::write(file("e.files.csv"), "somebody's own").unwrap();
+        assert!(beside(&out, "files.csv", "row\nd").unwrap_err().message.contains("e.files.csv is there already"));
+        assert_eq!(std::fs::read_to_string(file("files.csv")).unwrap(), "row\na");
+        assert_eq!(std::fs::read_to_string(file("e.files.csv")).unwrap(), "somebody's own");
     }
 }

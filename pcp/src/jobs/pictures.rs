@@ -4,6 +4,7 @@ use crate::data::folder::list;
 use crate::data::resize::shrink;
 use crate::data::{Dataset, Image, Images, decode};
 use pcp_core::error::{Error, Result, listed};
+use pcp_core::io::names;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,16 +22,16 @@ pub enum Gallery {
 }
 
 impl Gallery {
-    /// Looks for files of these `names` below `folder`, or, without one, where the names say when they are whole paths.
+    /// Looks for files of these `names` below `folder`; without one, none is at hand. Names that lead out of the folder are an error: a list
+    /// of names from elsewhere must not choose which files are read.
     pub fn of_files(folder: Option<&Path>, names: &[String]) -> Result<Gallery> {
-        let Some(folder) = folder else {
-            let whole = |name: &String| Some(PathBuf::from(name)).filter(|p| p.is_absolute() && p.is_file());
-            return Ok(Gallery::Files(names.iter().map(whole).collect()));
-        };
+        let Some(folder) = folder else { return Ok(Gallery::Files(vec![None; names.len()])) };
         let found: HashMap<String, PathBuf> = list(folder)?.into_iter().map(|f| (f.name, f.path)).collect();
-        let find =
-            |name: &String| found.get(name).cloned().or_else(|| Some(folder.join(name)).filter(|path| path.is_file()));
-        Ok(Gallery::Files(names.iter().map(find).collect()))
+        let find = |name: &String| match found.get(name) {
+            Some(path) => Ok(Some(path.clone())),
+            None => below(folder, name).map(|path| Some(path).filter(|path| path.is_file())),
+        };
+        Ok(Gallery::Files(names.iter().map(find).collect::<Result<_>>()?))
     }
 
     /// The images of `data` by their names; test images follow the training images.
@@ -73,8 +74,8 @@ impl Gallery {
         let grey = || Image { width: 8, height: 8, pixels: vec![128; 8 * 8 * 3] };
         let picture = |row: &u32| match self {
             Gallery::Files(paths) => {
-                let image = paths[*row as usize].as_ref().and_then(|path| decode::file(path).ok());
-                image.map_or_else(grey, |image| shrink(image, SIDE))
+                let path = paths[*row as usize].as_ref();
+                path.and_then(|path| decode::file_then(path, |image| shrink(image, SIDE)).ok()).unwrap_or_else(grey)
             }
             Gallery::Loaded(data, found) => match found[*row as usize] {
                 Some(at) => match (&data.test, at.checked_sub(data.train.images.len())) {
@@ -90,6 +91,22 @@ impl Gallery {
             images.push(i as u64, String::new(), image);
         }
         images
+    }
+}
+
+/// The path of the image called `name` below `folder`; whole paths must lead into it.
+fn below(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = names::path(name);
+    let inside = match path.is_absolute() {
+        true => path.strip_prefix(folder).or_else(|_| path.strip_prefix(folder.canonicalize().unwrap_or_default())),
+        false => Ok(path.as_path()),
+    };
+    match inside {
+        Ok(inside) if names::stays_below(inside) || name.is_empty() => Ok(folder.join(inside)),
+        _ => Err(Error::data(
+            format!("the name '{name}' leads out of {}", folder.display()),
+            "nothing outside `images` is read: give the folder that all names are below, or mend the list of names",
+        )),
     }
 }
 
@@ -114,7 +131,21 @@ mod tests {
         assert_eq!(pictures.sample(3).unwrap().image.width, SIDE);
         assert_eq!(pictures.sample(1).unwrap().image.pixels[0], 128);
         let whole = [dir.path().join("sub/ä b.png").display().to_string(), "sub/ä b.png".into()];
-        let gallery = Gallery::of_files(None, &whole).unwrap();
-        assert_eq!(gallery.found(), 1);
+        assert_eq!(Gallery::of_files(Some(dir.path()), &whole).unwrap().found(), 2);
+        assert_eq!(Gallery::of_files(None, &whole).unwrap().found(), 0);
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_folder_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = dir.path().join("images");
+        std::fs::create_dir_all(images.join("sub")).unwrap();
+        image::RgbImage::new(8, 8).save(images.join("a.png")).unwrap();
+        std::fs::write(dir.path().join("secret"), "secret").unwrap();
+        let secret = dir.path().join("secret").display().to_string();
+        for name in ["../secret", "sub/../../secret", "/etc/passwd", secret.as_str()] {
+            let e = Gallery::of_files(Some(&images), &["a.png".into(), name.into()]).err().unwrap();
+            assert!(e.message.contains(name) && e.hint.contains("`images`"), "{e:?}");
+        }
     }
 }

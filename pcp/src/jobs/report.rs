@@ -7,7 +7,7 @@ use crate::observe::Observer;
 use crate::report::{PageLimits, PageSection, page, run_section, steps};
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Kind, Result};
-use pcp_core::io::atomic::write_bytes;
+use pcp_core::io::atomic::{remove_litter, write_bytes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -97,6 +97,7 @@ fn write(out: &Path, views: &[PageSection]) -> Result<ReportResult> {
         return Err(Error::usage(format!("{} is a folder", out.display()), "give `out` the name of a file"));
     }
     let page = page(views)?;
+    remove_litter(out);
     write_bytes(out, page.as_bytes())?;
     Ok(ReportResult { out: out.to_path_buf(), bytes: page.len() })
 }

@@ -12,6 +12,7 @@ use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::atomic::write_atomic;
 use pcp_core::io::csv;
 use pcp_core::io::matrix::{self, NamedMatrix, Unusable};
+use pcp_core::io::tensors::sha256_of;
 use pcp_core::matrix::Matrix;
 use pcp_core::matrix::Metric;
 use std::io::Write;
@@ -134,7 +135,7 @@ impl Embeddings {
             EmbeddingSource::Path(path) if is_images(path) => read(path, None)?,
             EmbeddingSource::Path(path) if path.is_dir() => of_run(path, files)?,
             EmbeddingSource::Path(path) => {
-                let (features, names) = of_file(path, files)?;
+                let (features, names) = of_file(path, files, observer)?;
                 (Arc::new(features), names, None)
             }
         };
@@ -290,7 +291,7 @@ fn of_run(path: &Path, files: Option<&Path>) -> Result<Read> {
     }
     let (config, _) = run.read_config()?;
     require_embeddings(&run)?;
-    let features = matrix::read(&run.file("embeddings.npy"))?.matrix;
+    let features = matrix::read(&run.whole("embeddings.npy")?)?.matrix;
     let names: Vec<String> = run.read_files()?.into_iter().map(|f| f.file).collect();
     Ok((Arc::new(features), Some((names, run.file("files.csv"), true)), Some((run, config))))
 }
@@ -305,13 +306,15 @@ pub(crate) fn require_embeddings(run: &RunFolder) -> Result<()> {
 }
 
 /// The matrix in a file, and names of its rows: those given, its own, or those beside it, which need not be its.
-fn of_file(path: &Path, files: Option<&Path>) -> Result<(Matrix, Names)> {
+fn of_file(path: &Path, files: Option<&Path>, observer: &Arc<dyn Observer>) -> Result<(Matrix, Names)> {
+    // It may be that of a run.
+    RunFolder::require_whole(path)?;
     let matrix = matrix::read(path)?;
     let own = matrix.names.map(|names| (names, path.to_path_buf(), true));
     let names = match files {
         Some(file) => Some((names_in(file)?, file.to_path_buf(), true)),
         None if own.is_some() => own,
-        None => beside(path).map(|file| Ok::<_, Error>((names_in(&file)?, file, false))).transpose()?,
+        None => beside(path, observer)?,
     };
     Ok((matrix.matrix, names))
 }
@@ -321,10 +324,35 @@ fn names_in(path: &Path) -> Result<Vec<String>> {
     Ok(pcp_core::io::table::columns(path, "file")?.1)
 }
 
-/// The file of names beside a matrix.
-fn beside(path: &Path) -> Option<PathBuf> {
-    let own = path.with_extension("files.csv");
-    [own, path.with_file_name("files.csv")].into_iter().find(|file| file.is_file())
+/// The names beside a matrix. Those that were written with a matrix have its checksum: they name the rows of no other.
+fn beside(path: &Path, observer: &Arc<dyn Observer>) -> Result<Names> {
+    let mut of_another = None;
+    for file in [path.with_extension("files.csv"), path.with_file_name("files.csv")] {
+        if !file.is_file() {
+            continue;
+        }
+        match matrix_of(&file)? {
+            Some(sum) if sha256_of(path)? != sum => of_another = of_another.or(Some(file)),
+            sum => {
+                RunFolder::require_whole(&file)?;
+                return Ok(Some((names_in(&file)?, file, sum.is_some())));
+            }
+        }
+    }
+    if let Some(file) = of_another {
+        let (file, matrix) = (file.display().to_string(), path.display().to_string());
+        observer.warn(&Warning::NamesOfAnother { file, matrix });
+    }
+    Ok(None)
+}
+
+/// The checksum of the matrix that a file of names was written with; `None` where it names none.
+fn matrix_of(file: &Path) -> Result<Option<String>> {
+    let mut reader = csv::Reader::open(file)?;
+    let Some(heading) = reader.next()? else { return Ok(None) };
+    let column = (0..heading.len()).find(|i| heading.get(*i) == "matrix");
+    let (Some(column), Some(first)) = (column, reader.next()?) else { return Ok(None) };
+    Ok(Some(first.get(column).to_string()).filter(|sum| !sum.is_empty()))
 }
 
 #[cfg(test)]
@@ -371,5 +399,16 @@ mod tests {
         assert_eq!((found.name(1), found.title().as_str()), ("b", "e.npy"));
         assert!(found.gallery(None, &silent()).unwrap().is_none(), "no image is there");
         assert!(found.gallery(Some(dir.path()), &silent()).is_err());
+        // With the checksum of a matrix they are the names of that one alone.
+        let sum = sha256_of(&matrix).unwrap();
+        std::fs::write(&names, format!("file,matrix\na,{sum}\nb,\n")).unwrap();
+        assert_eq!(Embeddings::read(&source, None, &silent()).unwrap().name(1), "b");
+        write_npy(&matrix, &[2, 1], &[1.0, 3.0]).unwrap();
+        assert_eq!(
+            Embeddings::read(&source, None, &silent()).unwrap().names,
+            None,
+            "of another matrix of as many rows"
+        );
+        assert_eq!(Embeddings::read(&source, Some(&names), &silent()).unwrap().name(1), "b", "the caller says so");
     }
 }

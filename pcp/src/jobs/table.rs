@@ -1,7 +1,8 @@
 //! Results that are rows of a table.
 
 use pcp_core::error::Result;
-use pcp_core::io::atomic::{make_parent, write_bytes};
+use pcp_core::io::atomic::{make_parent, write_new};
+use std::io::Write;
 use std::path::Path;
 
 /// A row of a CSV file.
@@ -27,5 +28,5 @@ pub fn csv_text<'a, T: CsvRow + 'a>(rows: impl IntoIterator<Item = &'a T>) -> St
 pub(crate) fn write_rows<T: CsvRow>(out: Option<&Path>, rows: &[T]) -> Result<()> {
     let Some(out) = out else { return Ok(()) };
     make_parent(out)?;
-    write_bytes(out, csv_text(rows).as_bytes())
+    write_new(out, |w| w.write_all(csv_text(rows).as_bytes()))
 }

@@ -11,8 +11,8 @@ use super::images::{read, read_again};
 use super::log::RunLog;
 use super::report::report_at_end;
 use crate::config::{Resolved, check_resumable};
-use crate::data::{Dataset, free_memory};
-use crate::method::Method;
+use crate::data::Dataset;
+use crate::method::{Method, Plan};
 use crate::model::Network;
 use crate::observe::{Observer, Silent, TrainingStart};
 use crate::run::{About, RunFolder, RunResult, VERSION, Warning, cpu, resumed_settings};
@@ -153,7 +153,11 @@ fn begin(
 pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
     let path = &options.run;
     let run = RunFolder::open(path)?;
-    let (config, about) = run.read_config()?;
+    // The checkpoint says which settings were changed; without one, the list of checksums says that some were.
+    let (config, about) = match run.checkpoints().is_ok_and(|found| !found.is_empty()) {
+        true => run.read_any_config()?,
+        false => run.read_config()?,
+    };
     let changed = options.request.config_over(&config)?;
     let config = resumed_settings(config, &changed)?;
     if let Some(result) = run.read_result()? {
@@ -175,12 +179,12 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
             "bring the images back as they were, or start another run",
         ));
     }
-    // A kill may have come between the settings and the list of files.
-    run.write_files(&dataset)?;
     let setup = Setup::new(config, dataset, run.clone(), about, RunLog::beside(&run, observer))?;
     tell(&setup);
     setup.warn_of_origin(VERSION, &options.caller.revision, &cpu());
     let state = setup.restore()?;
+    // A kill may have come between the settings and the list of files.
+    run.write_files(&setup.plan.dataset)?;
     if !replaced.is_empty() {
         let n = replaced.len();
         setup
@@ -197,7 +201,8 @@ pub fn forecast(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Fo
     // A folder for what the trial writes, which is removed with it.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let place = std::env::temp_dir().join(format!("pcp-dry-run-{}-{number}", std::process::id()));
+    let place = std::env::temp_dir().join(format!("{TRIAL}{}-{number}", std::process::id()));
+    remove_dead_trials();
     let run = RunFolder::create(&place, false)?;
     let outcome = (|| {
         let about = About { presets, ..About::default() };
@@ -210,6 +215,21 @@ pub fn forecast(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Fo
     })();
     let _ = std::fs::remove_dir_all(&place);
     outcome
+}
+
+/// The beginning of the names of trials' folders.
+const TRIAL: &str = "pcp-dry-run-";
+
+/// Removes the folders of trials whose processes were killed.
+fn remove_dead_trials() {
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let process = name.strip_prefix(TRIAL).and_then(|rest| rest.split('-').next());
+        let Some(process) = process.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
+        if RunFolder::is_abandoned(&entry.path(), process) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Presets, resolved settings and images of a new run.
@@ -225,9 +245,12 @@ fn prepare(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Prepare
     let (presets, config) = request.config_for(&source)?;
     source.check_dir(!config.data.dir.is_empty())?;
     let dataset = read(config.load_request()?, observer)?;
-    let config = config.resolve(&dataset)?;
-    let network = Network::new(&config.network, config.data.size)?.with_precision(config.train.precision);
-    check_room(&network, &config.train, dataset.train.images.len(), free_memory())?;
+    let plan = Plan::new(config.resolve(&dataset)?, Arc::new(dataset))?;
+    let network =
+        Network::new(&plan.config.network, plan.config.data.size)?.with_precision(plan.config.train.precision);
+    check_room(&network, &plan, pcp_core::memory::free())?;
+    let Plan { config, dataset, .. } = plan;
+    let dataset = Arc::unwrap_or_clone(dataset);
     if !config.train.init_from.is_empty() {
         let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;
         observer.note(&format!("begins with {}: {}", config.train.init_from, adopted.summary()));

@@ -1,7 +1,7 @@
 //! The checkpoint files of a run folder, of any kind of run.
 
 use super::RunFolder;
-use pcp_core::error::{Error, Result};
+use pcp_core::error::{Error, Kind, Result};
 use std::fs;
 use std::path::PathBuf;
 
@@ -36,7 +36,8 @@ impl RunFolder {
     }
 
     /// The newest state that `load` can read. Damaged files stay, under names that are not
-    /// read again; an error where all are damaged.
+    /// read again; an error where all are damaged. A file that the system cannot read now, or that is refused, is no damaged one: that is
+    /// an error.
     pub fn restore<T>(&self, load: impl Fn(&PathBuf) -> Result<T>) -> Result<Restored<T>> {
         self.remove_unfinished();
         let mut damaged = Vec::new();
@@ -53,6 +54,8 @@ impl RunFolder {
                     self.keep_newest()?;
                     return Ok(Restored { state: Some(state), damaged: why });
                 }
+                // It may be whole: the disk did not answer, or it belongs to other settings.
+                Err(e) if e.kind == Kind::Usage || e.is_of_system() => return Err(e),
                 Err(e) => damaged.push((path, e.message)),
             }
         }

@@ -16,7 +16,7 @@ const BROKEN: &str = "restore the file, or run it again";
 impl RunFolder {
     /// The rows of `files.csv`.
     pub fn read_files(&self) -> Result<Vec<FileRow>> {
-        let path = self.file("files.csv");
+        let path = self.whole("files.csv")?;
         let parse = |line: usize, row: &[String]| {
             let [_, id, file, label] = row else { return Err(wrong(&path, line, "four fields are expected")) };
             let label = (!label.is_empty()).then(|| label.clone());
@@ -27,7 +27,7 @@ impl RunFolder {
 
     /// `clusters.csv`, the final clusters.
     pub fn read_final_clusters(&self) -> Result<Grouping> {
-        let path = self.file("clusters.csv");
+        let path = self.whole("clusters.csv")?;
         let parse = |line: usize, row: &[String]| {
             let [_, cluster, status, distance, vote] = row else {
                 return Err(wrong(&path, line, "five fields are expected"));
@@ -61,7 +61,7 @@ impl RunFolder {
 
     /// `clusters/r<round>-e<epoch>.npz`.
     pub fn read_epoch_clusters(&self, (round, epoch): (u32, u32)) -> Result<Grouping> {
-        let path = self.file("clusters").join(format!("r{round}-e{epoch:03}.npz"));
+        let path = self.whole(&format!("clusters/r{round}-e{epoch:03}.npz"))?;
         let status = |number: u8| {
             let found = Status::ALL.get(usize::from(number)).copied();
             found.ok_or_else(|| Error::file(format!("{}: there is no status {number}", path.display()), BROKEN))
@@ -81,7 +81,7 @@ impl RunFolder {
 
     /// `embeddings.npy`.
     pub fn read_embeddings(&self) -> Result<Matrix> {
-        read_matrix(&self.file("embeddings.npy"))
+        read_matrix(&self.whole("embeddings.npy")?)
     }
 }
 

@@ -4,11 +4,9 @@
 //! buffer with the time, the step and its values. The first record names the version; then comes one event for every epoch.
 
 use super::{EpochRecord, RunFolder};
-use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
+use pcp_core::error::Result;
+use pcp_core::io::atomic::{append, make_folder, read_bytes, write_bytes};
 use pcp_core::io::proto::Message;
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,46 +24,66 @@ impl RunFolder {
         let path = self.events();
         make_folder(&self.file("tensorboard"))?;
         let begun = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
-        let mut bytes = if begun { Vec::new() } else { framed(&event(0).bytes(3, "brain.Event:2")) };
-        let scalars = scalars(record);
-        let mut summary =
-            Message::new().each(scalars, |m, (tag, v)| m.message(1, &Message::new().bytes(1, tag).float(2, v as f32)));
-        if !sizes.is_empty() {
-            let value = Message::new().bytes(1, "clusters/sizes").message(5, &histogram(sizes));
-            summary = summary.message(1, &value);
-        }
-        bytes.extend(framed(&event(i64::from(epochs)).message(5, &summary)));
-        let append =
-            || -> std::io::Result<()> { OpenOptions::new().create(true).append(true).open(&path)?.write_all(&bytes) };
-        append().map_err(|e| Error::io("write", &path, &e))
+        let mut bytes = if begun { Vec::new() } else { beginning() };
+        bytes.extend(epoch_event(record, epochs, sizes));
+        append(&path, &bytes)
     }
 
-    /// Truncates the events to the first `epochs`, and removes an incomplete record at the end.
-    pub fn cut_events(&self, epochs: usize) -> Result<()> {
+    /// Makes the events those of `records`, and no others. Where they were not all there, they are made again without the sizes of clusters,
+    /// which nothing else has; that is said.
+    pub fn restore_events(&self, records: &[EpochRecord]) -> Result<Option<String>> {
         let path = self.events();
-        if !path.exists() {
-            return Ok(());
+        let bytes = if path.exists() { read_bytes(&path)? } else { Vec::new() };
+        let (end, whole) = end_of(&bytes, records.len() + 1);
+        if whole || records.is_empty() {
+            if end < bytes.len() {
+                write_bytes(&path, &bytes[..end])?;
+            }
+            return Ok(None);
         }
-        let bytes = read_bytes(&path)?;
-        let end = end_of(&bytes, epochs + 1);
-        if end == bytes.len() { Ok(()) } else { write_bytes(&path, &bytes[..end]) }
+        make_folder(&self.file("tensorboard"))?;
+        let epochs = records.iter().zip(1..).flat_map(|(record, epoch)| epoch_event(record, epoch, &[]));
+        write_bytes(&path, &beginning().into_iter().chain(epochs).collect::<Vec<u8>>())?;
+        Ok(Some("TensorBoard's file was missing or damaged: it is restored, without the sizes of the clusters".into()))
     }
 }
 
-/// The end of the `count`-th record, or of the last complete one before it.
-fn end_of(bytes: &[u8], count: usize) -> usize {
+/// The first record, which names the version.
+fn beginning() -> Vec<u8> {
+    framed(&event(0).bytes(3, "brain.Event:2"))
+}
+
+/// The record of an epoch.
+fn epoch_event(record: &EpochRecord, epochs: u32, sizes: &[usize]) -> Vec<u8> {
+    let scalars = scalars(record);
+    let mut summary =
+        Message::new().each(scalars, |m, (tag, v)| m.message(1, &Message::new().bytes(1, tag).float(2, v as f32)));
+    if !sizes.is_empty() {
+        let value = Message::new().bytes(1, "clusters/sizes").message(5, &histogram(sizes));
+        summary = summary.message(1, &value);
+    }
+    framed(&event(i64::from(epochs)).message(5, &summary))
+}
+
+/// The end of the `count`-th record, or of the last sound one before it, and whether there are as many.
+fn end_of(bytes: &[u8], count: usize) -> (usize, bool) {
     let mut end = 0;
     for _ in 0..count {
-        let Some(length) = bytes.get(end..end + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes) else {
-            break;
-        };
-        let next = usize::try_from(length).ok().and_then(|length| end.checked_add(length)?.checked_add(16));
-        match next {
-            Some(next) if next <= bytes.len() => end = next,
-            _ => break,
+        match record_at(&bytes[end..]) {
+            Some(length) => end += length,
+            None => return (end, false),
         }
     }
-    end
+    (end, true)
+}
+
+/// The length of the record that `bytes` begin with; `None` where it is incomplete or its checksums are wrong.
+fn record_at(bytes: &[u8]) -> Option<usize> {
+    let (length, rest) = bytes.split_at_checked(8)?;
+    let (sum, rest) = rest.split_at_checked(4)?;
+    let size = usize::try_from(u64::from_le_bytes(length.try_into().ok()?)).ok()?;
+    let (data, rest) = rest.split_at_checked(size)?;
+    (sum == masked(length) && rest.get(..4)? == masked(data)).then_some(size + 16)
 }
 
 fn event(step: i64) -> Message {
@@ -164,11 +182,16 @@ mod tests {
         let one = framed(&Message::new().int(2, 1));
         let two = framed(&Message::new().int(2, 300));
         let all = [one.clone(), two.clone(), two[..5].to_vec()].concat();
-        assert_eq!(end_of(&all, 0), 0);
-        assert_eq!(end_of(&all, 1), one.len());
-        assert_eq!(end_of(&all, 2), one.len() + two.len());
-        assert_eq!(end_of(&all, 9), one.len() + two.len(), "an incomplete record is ignored");
-        assert_eq!(end_of(&[255; 40], 3), 0, "nor is a length beyond the file");
+        assert_eq!(end_of(&all, 0), (0, true));
+        assert_eq!(end_of(&all, 1), (one.len(), true));
+        assert_eq!(end_of(&all, 2), (one.len() + two.len(), true));
+        assert_eq!(end_of(&all, 9), (one.len() + two.len(), false), "an incomplete record is ignored");
+        assert_eq!(end_of(&[255; 40], 3), (0, false), "nor is a length beyond the file");
+        for at in 0..one.len() {
+            let mut flipped = all.clone();
+            flipped[at] ^= 4;
+            assert_eq!(end_of(&flipped, 2), (0, false), "byte {at}");
+        }
         // Eight bytes of length, its checksum, two of data, its checksum.
         assert_eq!((one.len(), &one[..8], &one[12..14]), (18, &[2, 0, 0, 0, 0, 0, 0, 0][..], &[0x10, 1][..]));
     }

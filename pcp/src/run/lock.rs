@@ -4,12 +4,22 @@ use super::RunFolder;
 use pcp_core::error::{Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The lock file. It is never removed: otherwise two processes could lock two files of the same name.
 pub(super) const FILE: &str = "lock";
 
 impl RunFolder {
+    /// Whether the process that made the folder `path` and locked it has ended; it was `process`.
+    pub fn is_abandoned(path: &Path, process: &str) -> bool {
+        match File::open(path.join(FILE)) {
+            Ok(file) => file.try_lock().is_ok(),
+            // It was killed before it could lock it, or is about to do so.
+            Err(_) => Path::new("/proc/self").exists() && !Path::new("/proc").join(process).exists(),
+        }
+    }
+
     /// Locks the folder until the last clone of it is dropped. An error if another process has locked it.
     pub fn locked(mut self) -> Result<RunFolder> {
         let path = self.file(FILE);

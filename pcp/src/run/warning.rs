@@ -5,11 +5,9 @@
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result, listed};
-use pcp_core::io::atomic::{read_bytes, write_bytes};
+use pcp_core::io::atomic::{append, read_bytes, write_bytes};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::Write;
 
 const FILE: &str = "warnings.jsonl";
 
@@ -70,6 +68,11 @@ pub enum Warning {
         /// Which, and why.
         what: String,
     },
+    /// A file of the run was missing or damaged, and was restored from the checkpoint.
+    Restored {
+        /// Which, and what of it is lost.
+        what: String,
+    },
     /// Classes of which no image shows an object.
     UnseenClasses {
         /// Their names.
@@ -85,6 +88,13 @@ pub enum Warning {
         matrix: String,
         /// Rows of the matrix.
         rows: usize,
+    },
+    /// The names beside a matrix were written with another one.
+    NamesOfAnother {
+        /// The file of the names.
+        file: String,
+        /// The matrix.
+        matrix: String,
     },
     /// An image that cannot be read.
     LeftOut {
@@ -115,8 +125,10 @@ impl Warning {
             Warning::OtherOrigin { .. } => "origin",
             Warning::NothingToCluster => "nothing to cluster",
             Warning::DamagedCheckpoint { .. } => "checkpoint",
+            Warning::Restored { .. } => "restored",
             Warning::UnseenClasses { .. } => "unseen classes",
             Warning::NamesDoNotFit { .. } => "names",
+            Warning::NamesOfAnother { .. } => "other names",
             Warning::LeftOut { .. } => "left out",
             Warning::NoReport { .. } => "report",
         }
@@ -163,9 +175,13 @@ impl fmt::Display for Warning {
                 )
             }
             Warning::DamagedCheckpoint { what } => write!(f, "{what}; continuing from the one before"),
+            Warning::Restored { what } => f.write_str(what),
             Warning::UnseenClasses { classes } => write!(f, "no image shows {}", listed(classes)),
             Warning::NamesDoNotFit { file, names, matrix, rows } => {
                 write!(f, "{file} names {names} rows, {matrix} has {rows}; rows stay without names")
+            }
+            Warning::NamesOfAnother { file, matrix } => {
+                write!(f, "{file} names the rows of another matrix than {matrix}; rows stay without names")
             }
             Warning::LeftOut { file, reason } => write!(f, "{file} is left out: {reason}"),
             Warning::NoReport { reason, run } => write!(f, "there is no report: {reason}; try: pcp report {run}"),
@@ -181,10 +197,8 @@ impl RunFolder {
         if record.at.is_none() && self.read_warnings().is_ok_and(|known| known.contains(record)) {
             return;
         }
-        if let Ok(line) = serde_json::to_string(record)
-            && let Ok(mut file) = OpenOptions::new().create(true).append(true).open(self.file(FILE))
-        {
-            let _ = file.write_all(format!("{line}\n").as_bytes());
+        if let Ok(line) = serde_json::to_string(record) {
+            let _ = append(&self.file(FILE), format!("{line}\n").as_bytes());
         }
     }
 

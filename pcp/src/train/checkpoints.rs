@@ -1,7 +1,7 @@
 //! Checkpoints of a run: when they are saved, and how a run is restored from the newest.
 
 use super::{DIVERGED, Setup, State};
-use crate::run::Warning;
+use crate::run::{Bound, Warning};
 use pcp_core::error::{Error, Result};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 /// Writes checkpoints and remembers when the last one was written.
 pub struct Checkpoints<'a> {
     setup: &'a Setup,
+    bound: Bound,
     saved: Cell<Instant>,
 }
 
 impl<'a> Checkpoints<'a> {
     pub fn new(setup: &'a Setup) -> Self {
-        Checkpoints { setup, saved: Cell::new(Instant::now()) }
+        Checkpoints { setup, bound: setup.bound(), saved: Cell::new(Instant::now()) }
     }
 
     /// Saves within an epoch, every `save_minutes`.
@@ -32,22 +33,32 @@ impl<'a> Checkpoints<'a> {
         let p = &state.progress;
         // Names in the order of time.
         let name = format!("r{:03}-e{:05}-b{:07}.safetensors", p.round, p.epoch, p.batch);
-        state.save(network, &run.file("checkpoints").join(name))?;
+        state.save(network, &self.bound, &run.file("checkpoints").join(name))?;
         self.saved.set(Instant::now());
         run.keep_newest()
     }
 }
 
 /// The newest state that is whole; the beginning when there is none yet. Damaged ones are put aside and named. What the run folder has
-/// of later epochs is cut off: they are trained again.
+/// of later epochs is cut off: they are trained again. What it lacks of earlier ones is restored.
 pub fn restore(setup: &Setup) -> Result<State> {
-    let restored = setup.run.restore(|path| State::load(&setup.network, setup.method, &setup.plan, path))?;
-    let state = restored.state.map_or_else(|| setup.begin(), Ok)?;
+    let Setup { network, run, method, plan, .. } = setup;
+    let bound = setup.bound();
+    let restored = run.restore(|path| State::load(network, *method, plan, &bound, path))?;
+    let (mut state, known) = restored.state.map_or_else(|| setup.begin().map(|state| (state, true)), Ok)?;
     // An epoch whose targets are known has given its warnings.
     let given = |at| at < state.at() || at == state.at() && state.targets.is_some();
-    setup.run.cut_warnings(|record| record.at.is_none_or(given))?;
+    run.cut_warnings(|record| record.at.is_none_or(given))?;
     restored.damaged.into_iter().for_each(|what| setup.warn(None, Warning::DamagedCheckpoint { what }));
-    setup.run.cut_metrics(state.progress.metrics_lines)?;
-    setup.run.cut_events(state.progress.metrics_lines)?;
+    if !known {
+        setup
+            .observer
+            .note("the checkpoint is of an earlier version and does not name its settings: they are taken as they are");
+        run.cut_metrics(state.progress.metrics_lines)?;
+        state.records = if state.progress.metrics_lines > 0 { run.read_metrics()? } else { Vec::new() };
+    }
+    for what in [run.restore_metrics(&state.records)?, run.restore_events(&state.records)?].into_iter().flatten() {
+        setup.warn(None, Warning::Restored { what });
+    }
     Ok(state)
 }

@@ -2,7 +2,7 @@
 
 use super::State;
 use super::checkpoints;
-use crate::config::{FeatureKind, Resolved, System, TrainSettings};
+use crate::config::{FeatureKind, Resolved, System};
 use crate::data::Dataset;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::evaluate::Probe;
@@ -11,7 +11,7 @@ use crate::method::{self, At, Method, Plan};
 use crate::model::classifier::Classifier;
 use crate::model::{Extractor, ModelCard, Network, Weights, named_arrays};
 use crate::observe::Observer;
-use crate::run::{About, RunFolder, Warning, WarningRecord};
+use crate::run::{About, Bound, RunFolder, Warning, WarningRecord};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::{Array, Tensors};
@@ -110,11 +110,9 @@ impl Setup {
         }
     }
 
-    /// Bytes that grow with every training image, besides its pixels: bank, features, the embeddings of a probe, the history
-    /// of clusters, and the image's name, place and marks.
+    /// Bytes that grow with every training image, besides its pixels.
     pub fn memory_per_image(&self) -> f64 {
-        const MARKS: usize = 400;
-        (3 * self.plan.config.network.embedding * 4 + 4 * self.plan.schedule.history + MARKS) as f64
+        bytes_per_image(&self.plan)
     }
 
     /// Bytes that the run will hold: images, bank with features, network with one step.
@@ -127,6 +125,11 @@ impl Setup {
         let views = self.method.views(&self.plan, (0, 0));
         let shown = self.plan.config.train.batch.min(images.len()) * views;
         [pixels as f64, vectors, training_bytes(&self.network, shown, usize::from(self.method.has_key_encoder()))]
+    }
+
+    /// What the checkpoints of the run belong to.
+    pub(super) fn bound(&self) -> Bound {
+        Bound::new(self.plan.config.entries(), &self.about.fingerprint)
     }
 
     /// The newest checkpoint's state, or the beginning.
@@ -264,12 +267,14 @@ fn training_bytes(network: &Network, shown: usize, more: usize) -> f64 {
     4.0 * (3 + more) as f64 * network.parameter_count() as f64 + 3.2 * maps
 }
 
-/// Refuses a network that has no room to train in the memory that is free, as far as that is known. What it needs is estimated
-/// from below and may be half as much again: better a run that swaps than none where there might have been one.
-pub fn check_room<P>(network: &Network, train: &TrainSettings<P>, images: usize, free: Option<u64>) -> Result<()> {
-    let needed = training_bytes(network, train.batch.min(images), 0);
+/// Refuses a run that has no room to train in the memory that is free, as far as that is known. Its images are in memory already.
+pub fn check_room(network: &Network, plan: &Plan, free: Option<u64>) -> Result<()> {
+    let (method, images) = (method::of(plan.config.method.system), plan.samples());
+    let shown = plan.config.train.batch.min(images) * method.views(plan, (0, 0));
+    let needed =
+        training_bytes(network, shown, usize::from(method.has_key_encoder())) + bytes_per_image(plan) * images as f64;
     match free {
-        Some(free) if train.rounds > 0 && needed > 1.5 * free as f64 => Err(Error::usage(
+        Some(free) if plan.config.train.rounds > 0 && needed > free as f64 => Err(Error::usage(
             format!(
                 "training this network takes {:.1} GB of memory, and {:.1} GB are free",
                 needed / 1e9,
@@ -279,4 +284,11 @@ pub fn check_room<P>(network: &Network, train: &TrainSettings<P>, images: usize,
         )),
         _ => Ok(()),
     }
+}
+
+/// Bytes that grow with every training image, besides its pixels: bank, features, the embeddings of a probe, the history
+/// of clusters, and the image's name, place and marks.
+fn bytes_per_image(plan: &Plan) -> f64 {
+    const MARKS: usize = 400;
+    (3 * plan.config.network.embedding * 4 + 4 * plan.schedule.history + MARKS) as f64
 }

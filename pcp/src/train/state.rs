@@ -4,6 +4,7 @@ use crate::method::bank::{Bank, Queue};
 use crate::method::{At, BatchLoss, EpochTargets, FoundTargets, Memory, Method, Plan};
 use crate::model::classifier::Classifier;
 use crate::model::{Named, Network, Optimizer, Weights};
+use crate::run::{Bound, CheckpointCard, EpochRecord};
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::matrix::Matrix;
@@ -31,6 +32,8 @@ pub struct State {
     pub centroids: Option<Matrix>,
     /// Targets of this epoch, once they are known.
     pub targets: Option<Arc<EpochTargets>>,
+    /// The records of all epochs so far: the lines of `metrics.jsonl`.
+    pub records: Vec<EpochRecord>,
 }
 
 /// Counts of an epoch's clusters.
@@ -196,11 +199,12 @@ impl State {
             previous: None,
             centroids: None,
             targets: None,
+            records: Vec::new(),
         }
     }
 
-    /// Writes everything to `path`.
-    pub fn save(&self, network: &Network, path: &Path) -> Result<()> {
+    /// Writes everything to `path`: the state of a run that is `bound` to its settings and images.
+    pub fn save(&self, network: &Network, bound: &Bound, path: &Path) -> Result<()> {
         let mut arrays = BTreeMap::new();
         let mut add_weights = |prefix: &str, weights: &Weights| {
             for Named { name, shape, values } in network.named(weights) {
@@ -251,19 +255,33 @@ impl State {
                 vector(format!("{prefix}/labels"), labels);
             }
         }
-        Tensors { about: RunProgress { queue_next, ..self.progress.clone() }, arrays }.write(path)
+        let progress = RunProgress { queue_next, ..self.progress.clone() };
+        let about = CheckpointCard { progress, bound: Some(bound.clone()), records: Some(self.records.clone()) };
+        Tensors { about, arrays }.write(path)
     }
 
-    /// Reads everything from `path`.
-    pub fn load(network: &Network, method: &dyn Method, plan: &Plan, path: &Path) -> Result<State> {
-        let mut file = Tensors::<RunProgress>::read(path)?;
+    /// Reads everything from `path`, and checks that it belongs to `bound`, is complete and fits together. Also returns whether the file says
+    /// what it belongs to and has the records: earlier versions did not write them.
+    pub fn load(
+        network: &Network,
+        method: &dyn Method,
+        plan: &Plan,
+        bound: &Bound,
+        path: &Path,
+    ) -> Result<(State, bool)> {
+        let Tensors { about: CheckpointCard { progress, bound: then, records }, arrays } = Card::read(path)?;
+        if let Some(then) = &then {
+            then.check(bound, path)?;
+        }
+        let known = then.is_some() && records.is_some();
+        let mut file = Tensors { about: progress, arrays };
         let weights = read_weights(&mut file, network, "model/")?;
         let velocities =
             names(&file, "velocity/").iter().map(|key| Ok(file.take_f32(key)?.1)).collect::<Result<_>>()?;
         let centroids = file.take_f32("centroids").ok().map(matrix).transpose()?;
         let memory = read_memory(&mut file, network, method.memory(plan, network, &weights))?;
         let history = vectors(&mut file, "history/")?;
-        Ok(State {
+        let state = State {
             optimizer: Optimizer::from_velocities(velocities),
             weights,
             memory,
@@ -272,9 +290,15 @@ impl State {
             centroids,
             targets: read_targets(&mut file, TARGETS)?,
             progress: file.about,
-        })
+            records: records.unwrap_or_default(),
+        };
+        state.validate(network, method, plan, known)?;
+        Ok((state, known))
     }
 }
+
+/// A checkpoint file.
+type Card = Tensors<CheckpointCard<RunProgress, EpochRecord>>;
 
 /// The prefix of this epoch's targets in a file.
 const TARGETS: &str = "lesson";
@@ -341,7 +365,7 @@ fn read_targets(file: &mut Tensors<RunProgress>, prefix: &str) -> Result<Option<
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::{self, Config};
     use crate::method;
@@ -361,9 +385,15 @@ mod tests {
         assert_eq!(churn(&[0, 1, 2], &[2, 0, 1]), 0.0);
     }
 
+    /// What the state is bound to.
+    fn bound() -> Bound {
+        Bound::new([("train.seed".to_string(), 0.into())], "images")
+    }
+
     /// A state of `system` with something in every part.
-    fn state(system: &str) -> (Network, Plan, State) {
-        let layers = [config::preset(system).unwrap(), config::SettingsLayer::assignment("clusters.floor=3").unwrap()];
+    pub(in crate::train) fn state(system: &str) -> (Network, Plan, State) {
+        let set = |text: &str| config::SettingsLayer::assignment(text).unwrap();
+        let layers = [config::preset(system).unwrap(), set("clusters.floor=3"), set("train.batch=1")];
         let config = Config::from_layers(&layers).unwrap();
         let network = Network::new(&config::NetworkSettings { width: 4, ..config.network.clone() }, 16).unwrap();
         let load = crate::data::Load { limit: Some(5), ..crate::data::Load::new(crate::data::Source::Bundled) };
@@ -372,10 +402,13 @@ mod tests {
         let mut state = State::new(&network, network.init(0), method::of(plan.config.method.system), &plan);
         state.history.push(vec![0, 1, 1, 0, 2], 3);
         state.history.push(vec![1, 1, 1, 0, 2], 3);
-        state.centroids = Some(Matrix::new(2, vec![0.5, 1.0, -0.25, 3.0]));
+        let method = method::of(plan.config.method.system);
+        let tap = method.needed_features(&plan, (0, 0)).map_or(method.tap(), |needed| needed.tap);
+        let dim = network.dim(tap);
+        state.centroids = Some(Matrix::new(dim, (0..2 * dim).map(|i| i as f32 - 0.25).collect()));
         state.progress.batch = 3;
         state.progress.sums.total = 0.1 + 0.2;
-        state.progress.best = Some((1.0 / 3.0, 4));
+        state.progress.best = Some((1.0 / 3.0, 0));
         state.progress.counts = Counts { clusters: 3, churn: Some(0.4), ..Counts::default() };
         let positives = Positives::from_sets(5, [vec![1, 2]]);
         let targets = EpochTargets { labels: Some(vec![0, 1, 1, 2, 2]), positives, clusterings: Vec::new() };
@@ -395,8 +428,9 @@ mod tests {
             let method = method::of(plan.config.method.system);
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("state");
-            state.save(&network, &path).unwrap();
-            let back = State::load(&network, method, &plan, &path).unwrap();
+            state.save(&network, &bound(), &path).unwrap();
+            let (back, known) = State::load(&network, method, &plan, &bound(), &path).unwrap();
+            assert!(known);
             let queue_next = u32::from(system == "moco") as usize;
             assert_eq!(back.progress, RunProgress { queue_next, ..state.progress.clone() });
             assert_eq!((&back.targets, &back.centroids), (&state.targets, &state.centroids));
@@ -413,7 +447,7 @@ mod tests {
             }
             assert_eq!(back.optimizer.velocities(), state.optimizer.velocities());
             let again = dir.path().join("again");
-            back.save(&network, &again).unwrap();
+            back.save(&network, &bound(), &again).unwrap();
             assert_eq!(std::fs::read(path).unwrap(), std::fs::read(again).unwrap(), "{system}");
         }
     }
@@ -426,18 +460,20 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("state");
             let save_without = |state: &State| {
-                state.save(&network, &path).unwrap();
-                let mut file = Tensors::<RunProgress>::read(&path).unwrap();
+                state.save(&network, &bound(), &path).unwrap();
+                let mut file = Card::read(&path).unwrap();
                 file.arrays.remove(array).unwrap();
                 file.write(&path).unwrap();
             };
             save_without(&state);
-            let e = State::load(&network, method, &plan, &path).map(|_| ()).unwrap_err();
+            let load = || State::load(&network, method, &plan, &bound(), &path).map(|_| ());
+            let e = load().unwrap_err();
             assert!(e.message.contains(array), "{system}: {e:?}");
             // Stopped before its first clustering by an earlier version.
             state.progress.batch = 0;
+            state.targets = None;
             save_without(&state);
-            assert_eq!(State::load(&network, method, &plan, &path).is_ok(), system == "deepcluster", "{system}");
+            assert_eq!(load().is_ok(), system == "deepcluster", "{system}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::header::Header;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
+use crate::memory;
 use half::f16;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -10,6 +11,8 @@ use std::path::Path;
 
 const WANTED: &str = "give a 2-D array of float16, float32 or float64, as numpy.save writes it: one row per image";
 const FINITE: &str = "give a 2-D array of finite numbers, one row per image";
+
+const FEWER: &str = "free some memory, allow more (`ulimit -v`), or give fewer rows";
 
 /// Numbers decoded at a time.
 const CHUNK: usize = 1 << 16;
@@ -105,6 +108,9 @@ pub(crate) fn read_numbers(path: &Path) -> Result<Matrix> {
     if promised.is_none_or(|n| n > rest) {
         return Err(wrong(format!("the file is truncated: its header announces {rows} x {dim} numbers")));
     }
+    // In columns, it is turned into rows.
+    let copies = if header.fortran { 8 } else { 4 };
+    memory::require(rows * dim * copies, &format!("reading {}", path.display()), FEWER)?;
     let (rows, dim) = (rows as usize, dim as usize);
     let mut values = Vec::with_capacity(rows * dim);
     let mut buffer = vec![0u8; CHUNK * number.size()];

@@ -54,6 +54,7 @@ impl Server {
             page: "https://example.org/tiny.html",
             file: "tiny.tar.gz",
             md5: hex(&Md5::digest(&self.archived.bytes)),
+            bytes: self.archived.bytes.len() as u64,
             folder: "tiny",
             needed,
         }
@@ -143,6 +144,23 @@ fn silent(_: &Archived, _: &str, _: u64, _: &mut TcpStream) {
     std::thread::sleep(Duration::from_secs(20));
 }
 
+/// A body without an announced length and without an end.
+fn endless(_: &Archived, _: &str, _: u64, stream: &mut TcpStream) {
+    send(stream, "200 OK", b"");
+    while stream.write_all(&[0; 4096]).is_ok() {}
+}
+
+/// A few bytes at a time, always just in time.
+fn slow(a: &Archived, _: &str, _: u64, stream: &mut TcpStream) {
+    send(stream, &format!("200 OK\r\nContent-Length: {}", a.bytes.len()), b"");
+    for byte in &a.bytes {
+        if stream.write_all(&[*byte]).is_err() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// Kind, path, contents or what a link leads to.
 type TarEntry<'a> = (EntryType, &'a str, &'a [u8]);
 
@@ -213,7 +231,7 @@ fn an_archive_is_fetched_verified_and_unpacked() {
         assert_eq!(outcome.unwrap(), Outcome::Fetched);
         let n = server.archived.bytes.len() as u64;
         assert_eq!(*seen.lock().unwrap(), (n, Some(n)));
-        assert_eq!(listing(&data), ["tiny/test.bin", "tiny/train.bin"], "and nothing else is left");
+        assert_eq!(listing(&data), ["tiny/SHA256SUMS", "tiny/test.bin", "tiny/train.bin"], "and nothing else is left");
         assert_eq!(fs::read(data.join("tiny/train.bin")).unwrap(), train_bytes());
         let asked = server.asked().len();
         assert_eq!(fetch(&archive, &data).unwrap(), Outcome::AlreadyThere);
@@ -262,7 +280,7 @@ fn a_part_of_another_archive_is_deleted() {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("tiny.tar.gz.part"), rubbish).unwrap();
         assert_eq!(fetch(&server.archive(), dir.path()).unwrap(), Outcome::Fetched);
-        assert_eq!(listing(dir.path()), ["tiny/test.bin", "tiny/train.bin"]);
+        assert_eq!(listing(dir.path()), ["tiny/SHA256SUMS", "tiny/test.bin", "tiny/train.bin"]);
     }
     // One that was complete needs no server at all.
     let dir = TempDir::new().unwrap();
@@ -396,4 +414,50 @@ fn the_official_archives() {
     assert_eq!((hundred.md5.as_str(), hundred.folder), ("03b5dce01913d631647c71ecec9e9cb8", "cifar-100-binary"));
     assert!(Archive::named("cifar").unwrap_err().hint.contains("did you mean cifar10?"));
     assert!(agent(&ten.url, Patience::default()).is_ok(), "there is cryptography for https");
+}
+
+#[test]
+fn a_body_without_an_end_is_cut_off_and_a_crawling_one_given_up() {
+    let server = Server::new(good(), &[endless]);
+    let dir = TempDir::new().unwrap();
+    let error = fetch(&server.archive(), dir.path()).unwrap_err();
+    assert!(error.message.contains(&format!("more than the {} bytes", server.archived.bytes.len())), "{error}");
+    let left: u64 = fs::read_dir(dir.path()).unwrap().flatten().map(|e| e.metadata().unwrap().len()).sum();
+    assert!(left <= server.archived.bytes.len() as u64, "{left} bytes are left");
+    let server = Server::new(good(), &[slow]);
+    let dir = TempDir::new().unwrap();
+    let error = fetch(&server.archive(), dir.path()).unwrap_err();
+    assert!(error.message.contains("bytes in a second"), "{error}");
+    assert_eq!(server.asked().len(), 3, "three attempts");
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_is_written_through_a_link() {
+    let server = Server::new(good(), &[whole]);
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("precious"), "mine").unwrap();
+    std::os::unix::fs::symlink("precious", dir.path().join("tiny.tar.gz.part")).unwrap();
+    let error = fetch(&server.archive(), dir.path()).unwrap_err();
+    assert!(error.message.contains("tiny.tar.gz.part is a link"), "{error}");
+    assert_eq!(fs::read_to_string(dir.path().join("precious")).unwrap(), "mine");
+}
+
+#[test]
+fn files_of_the_right_size_with_other_contents_are_not_there() {
+    let server = Server::new(good(), &[whole]);
+    let (dir, archive) = (TempDir::new().unwrap(), server.archive());
+    let folder = dir.path().join("tiny");
+    fs::create_dir(&folder).unwrap();
+    // As a file system may leave them after a loss of power.
+    fs::write(folder.join("train.bin"), vec![0; 50_000]).unwrap();
+    fs::write(folder.join("test.bin"), [0; 7]).unwrap();
+    assert!(archive.is_there(dir.path()), "by their sizes");
+    assert_eq!(fetch(&archive, dir.path()).unwrap(), Outcome::Fetched);
+    assert_eq!(fetch(&archive, dir.path()).unwrap(), Outcome::AlreadyThere);
+    let mut bytes = train_bytes();
+    bytes[100] ^= 1;
+    fs::write(folder.join("train.bin"), bytes).unwrap();
+    assert_eq!(fetch(&archive, dir.path()).unwrap(), Outcome::Fetched, "a flipped bit");
+    assert_eq!(fs::read(folder.join("train.bin")).unwrap(), train_bytes());
 }

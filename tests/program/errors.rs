@@ -1,0 +1,172 @@
+//! Every error of every system call, once: a command that meets one succeeds or ends with a clear error, and then goes on to the same bits. A
+//! few are tried in every test run, all of them (hours) by
+//! `PCP_SYSTEM_ERRORS=all cargo test --release -p pcp-cli --test program system_error -- --nocapture`, and N of each command by a number. It
+//! needs `strace`.
+
+use crate::common::*;
+use crate::disk::have_strace;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Calls on files and folders.
+const CALLS: &str =
+    "openat,read,write,lseek,fsync,rename,unlink,unlinkat,mkdir,rmdir,link,linkat,statx,getdents64,flock,ftruncate";
+const ERRORS: [&str; 7] = ["ENOSPC", "EIO", "EINTR", "EMFILE", "EACCES", "EAGAIN", "ENOMEM"];
+
+/// Runs the program under `strace` with more options; returns what it said and the calls.
+fn traced(options: &[&str], args: &[&str]) -> (Output, String) {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    command.args(["-f", "-e", &format!("trace={CALLS}")]).args(options).arg("-o").arg(log.path());
+    let output = command.arg(env!("CARGO_BIN_EXE_pcp")).args(args).stdin(Stdio::null()).output().unwrap();
+    (output, std::fs::read_to_string(log.path()).unwrap_or_default())
+}
+
+/// How often the busiest thread makes each call.
+fn counts(log: &str) -> BTreeMap<String, usize> {
+    let mut all: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    for line in log.lines() {
+        let Some((thread, rest)) = line.split_once(' ') else { continue };
+        if let Some((call, _)) =
+            rest.trim_start().split_once('(').filter(|(call, _)| CALLS.split(',').any(|c| c == *call))
+        {
+            *all.entry((call.to_string(), thread)).or_default() += 1;
+        }
+    }
+    let mut most = BTreeMap::new();
+    for ((call, _), n) in all {
+        let of = most.entry(call).or_insert(0);
+        *of = n.max(*of);
+    }
+    most
+}
+
+/// Tries errors at calls of a command: `usual` of them, or as many as the environment says. `args` are its arguments for outputs in a folder,
+/// `again` those to give after an error (`None` when there is nothing left to do), and `result` what must be the same.
+fn try_errors<T: PartialEq>(
+    name: &str,
+    usual: usize,
+    args: impl Fn(&Path) -> Vec<String>,
+    again: impl Fn(&Path) -> Option<Vec<String>>,
+    result: impl Fn(&Path) -> T,
+) {
+    if !have_strace() {
+        return;
+    }
+    let whole = tempfile::tempdir().unwrap();
+    let (output, log) = traced(&[], &words(&args(whole.path())));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected = result(whole.path());
+    let all: Vec<(&str, String, usize)> = ERRORS
+        .iter()
+        .flat_map(|error| counts(&log).into_iter().map(move |(call, n)| (*error, call, n)))
+        .flat_map(|(error, call, n)| (1..=n).map(move |i| (error, call.clone(), i)))
+        .collect();
+    let most = match std::env::var("PCP_SYSTEM_ERRORS") {
+        Ok(all) if all == "all" => usize::MAX,
+        Ok(number) => number.parse().unwrap(),
+        Err(_) => usual,
+    };
+    // A step that divides nothing, so that all kinds of calls and errors come.
+    let step = (all.len() / most.max(1)).max(1) | 1;
+    let (mut tried, mut failed) = (0, 0);
+    for (error, call, n) in all.iter().step_by(step) {
+        let dir = tempfile::tempdir().unwrap();
+        let inject = format!("inject={call}:error={error}:when={n}");
+        let (output, log) = traced(&["-e", &inject], &words(&args(dir.path())));
+        if !log.contains("(INJECTED)") {
+            continue;
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let place = format!("{name}, {inject}: {:?}: {said}", output.status);
+        // The loader of libraries has its own code.
+        let loading = said.contains("error while loading shared libraries");
+        assert!(loading || matches!(output.status.code(), Some(0..=2)), "{place}");
+        assert!(output.status.signal().is_none() && !said.contains("panicked"), "{place}");
+        assert!(loading || output.status.success() || said.contains("error: ") && said.contains("hint: "), "{place}");
+        if let Some(args) = again(dir.path()) {
+            let output = run(&words(&args));
+            assert!(output.status.success(), "{place}\nthen {}", String::from_utf8_lossy(&output.stderr));
+        }
+        assert!(result(dir.path()) == expected, "{place}\nother bits");
+        tried += 1;
+        failed += usize::from(!output.status.success());
+    }
+    println!("{name}: {tried} of {} errors tried, {failed} ended the command; the same bits afterwards", all.len());
+}
+
+fn owned(args: &[&str]) -> Vec<String> {
+    args.iter().map(|a| a.to_string()).collect()
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut names = Vec::new();
+    collect(folder, folder, &mut names);
+    names.sort();
+    names.into_iter().map(|name| (name.clone(), std::fs::read(folder.join(name)).unwrap())).collect()
+}
+
+#[test]
+fn training_and_going_on_meet_system_errors() {
+    let tiny = ["--limit", "40", "--epochs", "2", "--rounds", "1", "--snapshots", "1", "--quiet", "--no-report"];
+    let train = |root: &Path| small(&root.join("run"), &[&tiny[..], &["--threads", "1"]].concat());
+    let again = |root: &Path| {
+        let run = root.join("run");
+        Some(match run.join("config.toml").exists() {
+            true => owned(&["train", "--resume", run.to_str().unwrap(), "--quiet", "--no-report"]),
+            false => train(root),
+        })
+    };
+    // Warnings may tell of what was met.
+    let result = |root: &Path| {
+        bits(&root.join("run")).into_iter().filter(|(name, _)| name != "warnings.jsonl").collect::<Vec<_>>()
+    };
+    try_errors("train", 6, train, again, result);
+    // A run that was killed after its first epoch goes on.
+    let begun = tempfile::tempdir().unwrap();
+    let out = begun.path().join("run");
+    let mut child = start(&words(&small(&out, &tiny)));
+    wait_for(&mut child, || out.join("metrics.jsonl").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let resume = |root: &Path| {
+        let (from, to) = (begun.path().join("run"), root.join("run"));
+        assert!(Command::new("cp").arg("-r").args([&from, &to]).status().unwrap().success());
+        owned(&["train", "--resume", to.to_str().unwrap(), "--quiet", "--no-report", "--threads", "1"])
+    };
+    try_errors("train --resume", 6, resume, again, result);
+}
+
+#[test]
+fn other_commands_meet_system_errors() {
+    let (_dir, run) = reference().copy();
+    let dir = tempfile::tempdir().unwrap();
+    let photos = dir.path().join("photos");
+    class_folders(&photos, 2);
+    let (run_, photos) = (run.to_str().unwrap(), photos.to_str().unwrap());
+    let unless = |out: &'static str, args: &dyn Fn(&Path) -> Vec<String>, root: &Path| {
+        (!root.join(out).exists()).then(|| args(root))
+    };
+    let embed = |root: &Path| {
+        owned(&["embed", run_, photos, "--threads", "1", "--out", root.join("n/e.npy").to_str().unwrap()])
+    };
+    try_errors("embed", 6, embed, |root| unless("n/e.npy", &embed, root), files);
+    let matrix = run.join("embeddings.npy");
+    let matrix = matrix.to_str().unwrap();
+    let cluster = |root: &Path| {
+        owned(&["cluster", matrix, "--k", "3", "--threads", "1", "--out", root.join("n/c").to_str().unwrap()])
+    };
+    let without_summary = |root: &Path| {
+        // The folder's own path is in it.
+        files(root).into_iter().filter(|(name, _)| !name.ends_with("summary.json")).collect::<Vec<_>>()
+    };
+    try_errors("cluster", 6, cluster, |root| unless("n/c", &cluster, root), without_summary);
+    let export =
+        |root: &Path| owned(&["export", run_, "--to", "onnx", "--out", root.join("n/net.onnx").to_str().unwrap()]);
+    try_errors("export", 4, export, |root| unless("n/net.onnx", &export, root), files);
+    let report = |root: &Path| owned(&["report", run_, "--out", root.join("page.html").to_str().unwrap()]);
+    try_errors("report", 4, report, |root| unless("page.html", &report, root), files);
+}
