@@ -28,6 +28,8 @@ mod faults;
 mod golden;
 #[path = "program/layers.rs"]
 mod layers;
+#[path = "program/photos.rs"]
+mod photos;
 #[path = "program/precision.rs"]
 mod precision;
 #[path = "program/probes.rs"]

@@ -178,7 +178,8 @@ pub struct ViewPlan {
 pub struct Augmenter {
     /// Side of a view.
     pub size: usize,
-    /// Short side of the image over the side of the centre crop in a clean view, at least 1 (256/224 for 224-px sets).
+    /// Short side of the image over the side of the centre crop in a clean view, at least 1 (256/224 for 224-px sets); 0 keeps the whole image,
+    /// resized to a square whatever its shape.
     pub margin: f32,
     /// Mean per channel.
     pub mean: [f32; 3],
@@ -235,7 +236,7 @@ impl Augmenter {
         });
     }
 
-    /// The view of `image` without any randomness: short side to `round(size * margin)`, then the centre.
+    /// The view of `image` without any randomness: short side to `round(size * margin)`, then the centre; or the whole image.
     pub fn clean_view(&self, image: &Image, out: &mut [f32]) {
         SCRATCH.with_borrow_mut(|Scratch { resampler, fitted, .. }| {
             let window = self.fit(image, resampler, fitted);
@@ -243,10 +244,22 @@ impl Augmenter {
         });
     }
 
-    /// Resizes the short side of `image` to `round(size * margin)`, into planes; gives the window of the clean view, as
-    /// [`Augmenter::write`] takes it.
+    /// The clean view of `image` as a picture of `side` x `side` pixels, not normalised.
+    pub fn picture(&self, image: &Image, side: usize) -> Image {
+        let plain = Augmenter { size: side, mean: [0.0; 3], std: [1.0; 3], ..self.clone() };
+        let mut values = vec![0.0; side * side * 3];
+        plain.clean_view(image, &mut values);
+        let pixels = values.iter().map(|v| (v * 255.0).round().clamp(0.0, 255.0) as u8).collect();
+        Image { width: side, height: side, pixels }
+    }
+
+    /// Resizes the short side of `image` to `round(size * margin)`, or, without a margin, both sides to `size`, into planes; gives the
+    /// window of the clean view, as [`Augmenter::write`] takes it.
     fn fit(&self, image: &Image, resampler: &mut Resampler, planes: &mut Vec<f32>) -> Region {
-        let (width, height) = fitted(image, ((self.size as f32 * self.margin).round() as usize).max(self.size));
+        let (width, height) = match self.margin {
+            0.0 => (self.size, self.size),
+            margin => fitted(image, ((self.size as f32 * margin).round() as usize).max(self.size)),
+        };
         planes.resize(width * height * 3, 0.0);
         resampler.planes(image, Region::whole(image), width, height, planes);
         // torchvision's centre crop rounds half an odd margin to even.

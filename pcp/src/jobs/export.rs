@@ -46,7 +46,7 @@ impl ExportOptions {
 }
 
 /// A network that was exported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExportResult {
     /// The file.
     pub out: PathBuf,
@@ -56,6 +56,12 @@ pub struct ExportResult {
     pub side: usize,
     /// Whether it normalises images itself.
     pub with_preprocess: bool,
+    /// What is done to an image before it is normalised; the file says it, too.
+    pub preprocessing: String,
+    /// Channel means and standard deviations of the normalisation.
+    pub mean: [f64; 3],
+    /// See `mean`.
+    pub std: [f64; 3],
 }
 
 /// Writes a network for other tools.
@@ -88,5 +94,6 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
         model.write_sample(sample, SAMPLE, options.with_preprocess)?;
     }
     let (sample, side) = (options.sample.clone(), model.network.size);
-    Ok(ExportResult { out, sample, side, with_preprocess: options.with_preprocess })
+    let (preprocessing, mean, std) = (model.card.preprocessing(), model.card.mean, model.card.std);
+    Ok(ExportResult { out, sample, side, with_preprocess: options.with_preprocess, preprocessing, mean, std })
 }

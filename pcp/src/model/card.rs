@@ -17,7 +17,7 @@ pub struct ModelCard {
     pub precision: Precision,
     /// Side of its images.
     pub size: usize,
-    /// The clean view's margin.
+    /// The clean view's margin; 0 for the whole image.
     pub margin: f64,
     /// The short side to which photographs are shrunk first; 0 keeps them as they are.
     #[serde(default)]
@@ -43,6 +43,18 @@ impl ModelCard {
     /// The network without weights. It computes in the precision that it was trained in, or in f32 where the CPU has no other.
     pub fn build(&self) -> Result<Network> {
         Ok(Network::new(&self.network, self.size)?.with_precision(self.precision.or_f32()))
+    }
+
+    /// The preprocessing of images in words, but for the normalisation.
+    pub fn preprocessing(&self) -> String {
+        let side = self.size;
+        match self.margin {
+            0.0 => format!("the whole image resized to {side} x {side} px, whatever its shape"),
+            margin => {
+                let short = (side as f64 * margin.max(1.0)).round();
+                format!("short side resized to {short} px, centre of {side} x {side} px")
+            }
+        }
     }
 
     /// The preprocessing of images.
