@@ -43,6 +43,8 @@ mod memory;
 #[cfg(target_os = "linux")]
 #[path = "program/power.rs"]
 mod power;
+#[path = "program/photos.rs"]
+mod photos;
 #[path = "program/precision.rs"]
 mod precision;
 #[path = "program/probes.rs"]

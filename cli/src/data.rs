@@ -234,12 +234,25 @@ fn check(args: CheckArgs, stop: &Cancel) -> Result<()> {
     options.judge(&check)
 }
 
+/// The folder of a split, where it has one.
+fn within(folder: &Option<String>) -> String {
+    folder.as_ref().map(|folder| format!("  (in {folder}/)")).unwrap_or_default()
+}
+
 fn rows(check: &data::Check) -> Vec<(String, String)> {
     let mut rows = vec![
         ("data".to_string(), check.name.clone()),
-        ("images to learn from".into(), check.train.to_string()),
-        ("images to test on".into(), check.test.map_or("none: evaluation leaves one out".into(), |n| n.to_string())),
+        ("images to learn from".into(), format!("{}{}", check.train, within(&check.splits.train))),
+        (
+            "images to test on".into(),
+            check
+                .test
+                .map_or("none: evaluation leaves one out".into(), |n| format!("{n}{}", within(&check.splits.test))),
+        ),
     ];
+    for (folder, images) in &check.splits.unused {
+        rows.push(("not used".into(), format!("{images} images in {folder}: there are others to test on")));
+    }
     match &check.classes {
         Some(classes) => {
             rows.push(("classes".into(), classes.len().to_string()));

@@ -61,8 +61,12 @@ pub fn run(args: &ExportArgs, stop: &Cancel) -> Result<()> {
     let made = export(&options, &progress::job(false, stop))?;
     let files: Vec<String> = std::iter::once(&made.out).chain(&made.sample).map(|f| f.display().to_string()).collect();
     let values = match made.with_preprocess {
-        true => "RGB from 0 to 1",
-        false => "RGB from 0 to 1, minus mean, divided by deviation",
+        true => "RGB from 0 to 1; the model normalises it".to_string(),
+        false => {
+            let list = |v: [f64; 3]| v.map(|x| x.to_string()).join(", ");
+            format!("RGB from 0 to 1, minus mean ({}), divided by deviation ({})", list(made.mean), list(made.std))
+        }
     };
-    super::print(&format!("{} ({side} x {side} px, {values})", files.join(", "), side = made.side))
+    let side = made.side;
+    super::print(&format!("{} ({side} x {side} px)\n  input: {}; {values}", files.join(", "), made.preprocessing))
 }

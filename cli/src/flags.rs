@@ -4,6 +4,7 @@
 const OTHER: &[(&str, &str)] = &[
     ("count", "-k"),
     ("detect_resume", "pcp detect train --resume"),
+    ("extend", "pcp train --extend"),
     ("presets", "--preset"),
     ("resume", "pcp train --resume"),
     ("clusters.floor", "--clusters"),

@@ -9,6 +9,7 @@ mod embed;
 mod eval;
 mod export;
 mod flags;
+mod help;
 mod input;
 mod paper;
 mod precision;
@@ -23,10 +24,10 @@ mod train;
 
 pub use train::REVISION;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{FromArgMatches, Parser, Subcommand};
 use pcp_core::cancel::{Cancel, panicked};
-use pcp_core::error::{Error, Result, nearest};
+use pcp_core::error::{Error, Kind, Result};
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -44,7 +45,8 @@ use terminal::{print, print_json, say};
     after_help = "\
 Examples:
   pcp train                                   train on the bundled photographs, a few minutes
-  pcp train PHOTOS/ --out runs/photos         train on any folder of images
+  pcp train PHOTOS/ --out runs/photos         train on any folder of images, about 20 minutes (--minutes N for another time)
+  pcp train --extend runs/photos --minutes 30 train it further
   pcp train --resume runs/photos              go on where a run was stopped
   pcp eval knn runs/photos                    measure its features
   pcp eval tsne runs/photos                   make a picture of them
@@ -64,6 +66,9 @@ Examples:
   pcp reproduce table5 --data-dir DATA        run the paper's comparison of all systems"
 )]
 struct Cli {
+    /// Neither use nor write the cache of shrunk photographs (in the user's cache folder; the variable PCP_CACHE names another, or `off`)
+    #[arg(long, global = true)]
+    no_cache: bool,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -126,9 +131,13 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
             say("stopping; press Ctrl-C again to quit at once");
         }
     });
-    let outcome = match Cli::try_parse_from(words) {
+    let parsed = help::command().try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
+    let outcome = match parsed {
         Ok(cli) => match handler {
             Ok(()) => {
+                if cli.no_cache {
+                    pcp::data::pixel_cache::disable();
+                }
                 catch_unwind(AssertUnwindSafe(|| run(cli.verb, &stop))).unwrap_or_else(|p| Err(panicked(p.as_ref())))
             }
             Err(e) => Err(Error::usage(format!("cannot listen for Ctrl-C: {e}"), "run it from an ordinary shell")),
@@ -138,12 +147,14 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
             let _ = e.print();
             return 0;
         }
-        Err(e) => Err(usage(&e)),
+        Err(e) => Err(help::usage(&e)),
     };
     match outcome {
         Ok(()) => 0,
         Err(e) => {
-            say(&format!("error: {}", one_line(&flags::flags(&e.message))));
+            // A stop that was asked for is no error.
+            let kind = if e.kind == Kind::Stopped { "" } else { "error: " };
+            say(&format!("{kind}{}", one_line(&flags::flags(&e.message))));
             say(&format!("hint: {}", one_line(&flags::flags(&e.hint))));
             e.exit_code()
         }
@@ -192,44 +203,4 @@ fn use_threads(threads: usize) -> Result<()> {
         .num_threads(threads)
         .build_global()
         .map_err(|e| Error::usage(format!("cannot use {threads} threads: {e}"), "try fewer --threads"))
-}
-
-/// A clap error as one of ours: what was wrong, and the nearest right word.
-fn usage(e: &clap::Error) -> Error {
-    if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Error::usage(
-            "a verb is missing",
-            "try: pcp train, pcp eval knn, pcp report, pcp embed, pcp cluster, pcp purify, pcp detect train, pcp data check, pcp reproduce all, pcp bench step; or pcp --help",
-        );
-    }
-    let text = e.render().to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let mut message = first.trim_start_matches("error: ").to_string();
-    if message.ends_with(':') {
-        let listed = text.lines().skip(1).take_while(|l| l.starts_with("  "));
-        message = format!("{message} {}", listed.map(str::trim).collect::<Vec<_>>().join(", "));
-    }
-    let value = |kind| match e.get(kind) {
-        Some(ContextValue::String(s)) => Some(s.clone()),
-        Some(ContextValue::Strings(s)) => s.first().cloned(),
-        _ => None,
-    };
-    let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
-        .into_iter()
-        .find_map(value);
-    let valid = match e.get(ContextKind::ValidValue) {
-        Some(ContextValue::Strings(valid)) if !valid.is_empty() => Some(valid.join(", ")),
-        _ => None,
-    };
-    let guess = suggested.or_else(|| {
-        let wrong = value(ContextKind::InvalidSubcommand)?;
-        let command = Cli::command();
-        nearest(&wrong, command.get_subcommands().map(|c| c.get_name())).map(str::to_string)
-    });
-    let hint = match (guess, valid) {
-        (Some(guess), _) => format!("did you mean {guess}? see pcp --help"),
-        (None, Some(valid)) => format!("it may be {valid}"),
-        (None, None) => "see pcp --help, or --help after the verb, for what there is".to_string(),
-    };
-    Error::usage(message, hint)
 }

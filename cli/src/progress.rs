@@ -7,6 +7,7 @@ use pcp::observe::{Live, Observer, Pace, TrainingStart};
 use pcp::run::{EpochRecord, Warning};
 use pcp_core::cancel::Cancel;
 use pcp_core::io::names::visible;
+use pcp_core::text::duration;
 use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,20 @@ struct Training {
     bars: Option<TrainingBars>,
     /// Whether the part under way is that of the training steps.
     steps: bool,
+    /// Epochs that are done, and images that the next has seen.
+    done: u32,
+    seen: usize,
+}
+
+impl Training {
+    /// Says which epoch it is, and the log's estimate of the time to go.
+    fn say(&self) {
+        let Some(bars) = &self.bars else { return };
+        let (total, images) = (self.pace.start.total_epochs, self.pace.start.images.max(1));
+        let share = (self.seen as f64 / images as f64).min(1.0);
+        let left = self.pace.left(self.done, share).map(|left| format!(", {} to go", duration(left)));
+        bars.run.set_message(format!("epoch {}/{total}{}", (self.done + 1).min(total), left.unwrap_or_default()));
+    }
 }
 
 struct TrainingBars {
@@ -45,16 +60,12 @@ impl TrainingBars {
     fn new(start: &TrainingStart) -> Self {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         let epoch = all.add(ProgressBar::new(1).with_style(style("{prefix:>14} {bar:30} {percent:>3} %  {msg}")));
-        // Counted in images, so that the first epoch already tells how long the rest will take.
         let total = u64::from(start.total_epochs) * start.images as u64;
         let run = all.add(
-            ProgressBar::new(total)
-                .with_style(style("{prefix:>14} {bar:30} {percent:>3} %  {msg}, {elapsed_precise}, {eta} to go")),
+            ProgressBar::new(total).with_style(style("{prefix:>14} {bar:30} {percent:>3} %  {elapsed_precise}, {msg}")),
         );
         run.set_prefix("run");
-        run.set_message(format!("epoch {}/{}", (start.done + 1).min(start.total_epochs), start.total_epochs));
         run.set_position(u64::from(start.done) * start.images as u64);
-        run.reset_eta();
         TrainingBars { all, epoch, run }
     }
 }
@@ -85,6 +96,9 @@ impl Observer for Progress {
     fn begin(&self, part: &'static str, total: usize) {
         let shown = self.with_training(|training| {
             training.steps = part == "training";
+            if training.steps {
+                training.seen = 0;
+            }
             if let Some(bars) = &training.bars {
                 bars.epoch.set_length(total as u64);
                 bars.epoch.set_position(0);
@@ -103,6 +117,10 @@ impl Observer for Progress {
                 bars.epoch.inc(units as u64);
                 if training.steps { bars.run.inc(units as u64) } else { bars.run.tick() }
             }
+            if training.steps {
+                training.seen += units;
+            }
+            training.say();
         });
         if shown.is_none() {
             self.parts.advance(units);
@@ -121,7 +139,8 @@ impl Observer for Progress {
         self.parts.end();
         if let Ok(mut training) = self.training.lock() {
             let bars = self.parts.seen.then(|| TrainingBars::new(start));
-            *training = Some(Training { pace: Pace::new(*start), bars, steps: false });
+            *training =
+                Some(Training { pace: Pace::new(start.clone()), bars, steps: false, done: start.done, seen: 0 });
         }
     }
 
@@ -160,12 +179,12 @@ impl Observer for Progress {
 
     fn epoch(&self, record: &EpochRecord) {
         let line = self.with_training(|training| {
-            let Training { pace, bars, .. } = training;
-            let done = pace.done(record);
+            training.done = training.pace.done(record);
+            training.seen = 0;
+            training.say();
+            let Training { pace, bars, done, .. } = training;
             if let Some(bars) = bars {
-                let total = pace.start.total_epochs;
-                bars.run.set_position(u64::from(done) * pace.start.images as u64);
-                bars.run.set_message(format!("epoch {}/{total}", (done + 1).min(total)));
+                bars.run.set_position(u64::from(*done) * pace.start.images as u64);
             }
             // On a terminal the bars say it; probes are worth a line that stays.
             (bars.is_none() || record.knn.is_some()).then(|| pace.line(record))

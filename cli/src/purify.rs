@@ -18,7 +18,7 @@ Examples:
   pcp purify emb.npy --k 100 --labels labels.csv --out clean        which labels are probably wrong?
   pcp purify day1.npy day2.npy day3.npy --k 100 --out clean         CP_s by the clusterings of days 1 and 2
   pcp purify emb.npy --k 100 --past old1.csv old2.csv --out clean   CP_s by past assignments (file,cluster), oldest first
-  pcp purify runs/photos --out clean                                a run: its clusters, its past
+  pcp purify runs/photos --out clean                                a run: its clusters, its past, its class folders as labels
 
 The new folder holds clusters.csv (row, file, cluster, status, distance, vote, doubt), clean.csv (what belongs), suspicious.csv
 (what does not, the least first), with --labels label_errors.csv (labels that are more probably wrong than right) and
@@ -55,7 +55,7 @@ pub struct PurifyArgs {
     /// CP_r alone
     #[arg(long, conflicts_with_all = ["past", "votes", "alpha", "lower", "upper"])]
     no_votes: bool,
-    /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file`
+    /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file` [default: the class folders of a run]
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
     #[command(flatten)]

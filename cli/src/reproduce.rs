@@ -268,7 +268,7 @@ impl Session {
         words.extend(self.scale.detector_arguments());
         words.extend(["--seed", &seed, "--out", &out]);
         let command = train::command(["detect"].into_iter().chain(words.iter().copied()).map(String::from));
-        let parsed = detect::train::Args::try_parse_from(&words).map_err(|e| super::usage(&e))?;
+        let parsed = detect::train::Args::try_parse_from(&words).map_err(|e| super::help::usage(&e))?;
         let options = parsed.options(command.clone())?;
         let observer = progress::training(self.args.quiet, stop);
         match RunFolder::open_as(&DETECTION, &folder) {

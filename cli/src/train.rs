@@ -4,7 +4,9 @@ use super::data::offer;
 use super::{progress, table};
 use clap::Parser;
 use pcp::config::SettingsLayer;
-use pcp::jobs::{Caller, ResumeOptions, RunRequest, TrainOptions, TrainResult, forecast, resume, train};
+use pcp::jobs::{
+    Caller, ExtendOptions, ResumeOptions, RunRequest, TrainOptions, TrainResult, extend, forecast, resume, train,
+};
 use pcp::observe::Observer;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result};
@@ -20,11 +22,13 @@ pub const REVISION: &str = env!("PCP_REVISION");
     after_help = "\
 Examples:
   pcp train                                                  bundled photographs, a few minutes
-  pcp train PHOTOS/ --out runs/photos                        a folder; class folders give labels for the kNN probe
+  pcp train PHOTOS/                                          a folder, about 20 minutes; class folders give labels for the kNN probe
+  pcp train PHOTOS/ --minutes 5 --out runs/photos            the best that can be had in 5 minutes
   pcp train cifar10 --data-dir DATA --epochs 200             the paper's setting
   pcp train cifar10 --data-dir DATA --limit 10000 --width 16 --epochs 40 --clusters 200
   pcp train PHOTOS/ --preset moco --set moco.queue=4096      another system, any setting
   pcp train --resume runs/photos                             go on where it was stopped
+  pcp train --extend runs/photos --minutes 30                train a finished run further, in a new folder
   pcp train PHOTOS/ --dry-run                                what would it take?
 
 Systems (--preset): pcp (default), pcp-nowarm, pcp-paper, pcp-release, pc, pc-cpr, dc, ir, is, and, and-oneoff, la,
@@ -43,6 +47,9 @@ pub struct Args {
     /// Go on with the run in this folder
     #[arg(long, value_name = "RUN", conflicts_with_all = ["out", "overwrite"])]
     resume: Option<PathBuf>,
+    /// Train the finished run in this folder further, in a new folder, for --minutes or --epochs [default: 20 minutes]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["resume", "dry_run"])]
+    extend: Option<PathBuf>,
     /// A system or a data set by name, or a TOML file of settings; may be repeated (one system), later ones win
     #[arg(long, value_name = "NAME|FILE.toml")]
     preset: Vec<String>,
@@ -55,6 +62,10 @@ pub struct Args {
     /// Threads [default: all cores]; results do not depend on it
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
+    /// Choose width, image size, epochs and number of images, as far as they are not given, so that the run with its report
+    /// ends in N minutes on this machine [default: 20 for a folder, when nothing else is asked for]
+    #[arg(long, value_name = "N")]
+    minutes: Option<f64>,
     /// Epochs per round
     #[arg(long)]
     epochs: Option<i64>,
@@ -165,6 +176,7 @@ impl Args {
             presets: self.preset.clone(),
             init_from: self.init_from.clone(),
             settings: self.settings()?,
+            minutes: self.minutes,
         })
     }
 }
@@ -177,12 +189,16 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
         return if args.json { super::print_json(&found) } else { super::print(table::forecast(&found).trim_end()) };
     }
     let caller = caller(command(crate::words()));
-    let done = match args.resume {
-        Some(run) => resume(&ResumeOptions { run, request, no_report, caller }, &progress::training(args.quiet, stop))?,
-        None => {
-            let (out, overwrite) = (args.out, args.overwrite);
-            begin(&TrainOptions { request, out, overwrite, no_report, caller }, args.quiet, stop)?
+    let (out, overwrite) = (args.out, args.overwrite);
+    let done = match (args.resume, args.extend) {
+        (Some(run), _) => {
+            resume(&ResumeOptions { run, request, no_report, caller }, &progress::training(args.quiet, stop))?
         }
+        (None, Some(run)) => {
+            let options = ExtendOptions { run, request, out, overwrite, no_report, caller };
+            extend(&options, &progress::training(args.quiet, stop))?
+        }
+        (None, None) => begin(&TrainOptions { request, out, overwrite, no_report, caller }, args.quiet, stop)?,
     };
     if args.json {
         return super::print_json(&done.result);

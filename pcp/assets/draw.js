@@ -460,7 +460,7 @@ function summary(run) {
     el("p", { class: "lead" }, run.sentence),
     run.notes.map((note) => el("p", { class: "note" }, note)),
     el("div", { class: "tiles" }, run.tiles.map(([name, value, note]) => el("div", { class: "card" }, el("span", {}, name), el("b", {}, value), note ? el("span", {}, note) : null))),
-    el("div", { class: "lights" }, run.lights.map((l) => el("div", { class: `card light ${l.level}` }, el("i", { role: "img", "aria-label": l.level }), el("div", {}, el("b", {}, l.name), l.text)))),
+    el("div", { class: "lights" }, run.lights.map((l) => el("div", { class: `card light ${l.level}` }, el("i", { role: "img", "aria-label": l.level }), el("div", {}, el("b", {}, l.name), l.text, l.advice ? el("div", { class: "advice" }, l.advice) : null)))),
     run.warnings.length ? el("details", {}, el("summary", {}, "Warnings of the run"), el("ul", {}, run.warnings.map(([text, times]) => el("li", {}, times > 1 ? `${text} (${times} times)` : text)))) : null,
   ];
 }

@@ -36,7 +36,22 @@ function picture(run, i, more) {
   const lines = facts(run, i).concat(more || []);
   const status = run.images.status && !run.plain ? ` s${run.images.status[i]}` : "";
   const inner = hasPicture(run, i) ? tile(`t${run.at}`, run.thumbnails, i) : el("span", { class: "noname" }, run.images.file[i].split("/").pop());
-  return el("span", { class: "framed" + status, role: "img", title: lines.join("\n"), "aria-label": lines.join(", ") }, inner);
+  return el("button", { type: "button", class: "framed" + status, title: lines.join("\n"), "aria-label": lines.join(", "), onclick: () => enlarge(run, i, lines) }, inner);
+}
+
+/// Shows an image as large as the page has it, with all that is known of it; a tap or Escape closes it.
+function enlarge(run, i, lines) {
+  const large = run.large && i < run.large.count;
+  const shown = large ? tile(`l${run.at}`, run.large, i) : hasPicture(run, i) ? tile(`t${run.at}`, run.thumbnails, i) : null;
+  const path = run.source && `file://${(run.source + "/" + run.images.file[i]).split("/").map(encodeURIComponent).join("/")}`;
+  const box = el("dialog", { class: "large", "aria-label": lines[0] }, shown,
+    el("div", {}, el("b", {}, lines[0]), lines.slice(1).map((line) => el("div", {}, line)),
+      path && !run.images.file[i].includes("…") ? el("a", { href: path, target: "_blank" }, "Open the file") : null,
+      el("button", { type: "button", onclick: () => box.close() }, "Close")));
+  box.addEventListener("click", (e) => { if (e.target === box || e.target === shown) box.close(); });
+  box.addEventListener("close", () => box.remove());
+  document.body.append(box);
+  box.showModal();
 }
 
 // ---------------------------------------------------------------- clusters
@@ -44,20 +59,30 @@ function picture(run, i, more) {
 function sheets(run) {
   if (!run.sheets || !run.sheets.kinds.length) return null;
   const known = new Map(run.clusters.map((c) => [c.id, c]));
-  const place = el("div", {});
-  const show = (k) => place.replaceChildren(...run.sheets.kinds[k].clusters.map((id) => {
+  const place = el("div", {}), first = 6;
+  const sheet = (id) => {
     const c = known.get(id);
     const groups = run.sheets.of[id].map((members, s) => members.length ? el("div", { class: `group s${s}` },
       run.plain ? null : el("span", { title: STATUS_MEANS[s] }, `${STATUS[s]} ${members.length < (c ? c.counts[s] : 0) ? `${members.length} of ${count(c.counts[s])}` : members.length}`),
       el("div", { class: "strip" }, members.map((i) => picture(run, i)))) : null);
     const about = c ? [`${count(c.size)} images`, c.purity != null ? `${percent(c.purity)} ${run.classes[c.class]}` + (c.purity_kept != null ? `, ${percent(c.purity_kept)} of those kept` : "") : null, c.same != null ? `${percent(c.same)} as before` : null] : [];
     return el("div", { class: "card sheet" }, el("h3", {}, `Cluster ${id}`, el("span", { class: "small" }, about.filter(Boolean).join(" · "))), el("div", { class: "groups" }, groups));
-  }));
+  };
+  /// The first of a kind, and a button for more of them.
+  const show = (k, from = 0) => {
+    const { clusters } = run.sheets.kinds[k], to = from + (from ? 4 * first : first);
+    if (!from) place.replaceChildren();
+    place.append(...clusters.slice(from, to).map(sheet));
+    if (to < clusters.length) {
+      const more = el("button", { type: "button", onclick: () => { more.remove(); show(k, to); } }, `More clusters (${count(clusters.length - to)})`);
+      place.append(more);
+    }
+  };
   show(0);
-  const about = run.plain ? `Clusters ${run.grouped}, their members from the centre outwards. Point at an image for its name and distance.`
-    : `Clusters ${run.grouped}, and the status of their members after purification: kept or filtered (CP_r), dropped or pulled back (CP_s). Point at an image for its name, distance and vote.`;
+  const about = run.plain ? `Clusters ${run.grouped}, their members from the centre outwards. Tap an image to enlarge it, with its name and distance.`
+    : `Clusters ${run.grouped}, and the status of their members after purification: kept or filtered (CP_r), dropped or pulled back (CP_s). Tap an image to enlarge it, with its name, distance and vote.`;
   return section(run, "Clusters", about,
-    el("div", { class: "tools" }, choice(run.sheets.kinds.map((k) => k.name), show, "Which clusters"), run.plain ? null : statusLegend()), place, run.plain ? null : clusterList(run));
+    el("div", { class: "tools" }, choice(run.sheets.kinds.map((k) => k.name), (k) => show(k), "Which clusters"), run.plain ? null : statusLegend()), place, run.plain ? null : clusterList(run));
 }
 
 function clusterList(run) {
@@ -153,7 +178,25 @@ function heat(run) {
   if (!run.heat) return null;
   const pairs = run.heat.image.map((i, k) => 2 * k + 1 < run.heat.pictures.count ? el("span", { class: "pair", role: "img", title: facts(run, i).join("\n"), "aria-label": run.images.file[i] },
     tile(`h${run.at}`, run.heat.pictures, 2 * k), tile(`h${run.at}`, run.heat.pictures, 2 * k + 1)) : null);
-  return section(run, "Where the network looks", "An image, and where the network is most active: yellow to red.", el("div", { class: "pairs" }, pairs));
+  return section(run, "Where the network looks", "An image, and where the network is most active: from blue (least) to red (most).", el("div", { class: "pairs" }, pairs));
+}
+
+/// The words of the page.
+const WORDS = [
+  ["Embedding", "the numbers that the network gives for an image; images with similar embeddings look alike to it"],
+  ["Cluster", "images with similar embeddings, found by k-means without labels"],
+  ["Purification", "taking out of a cluster what does not belong: first by distance (CP_r), then by votes of earlier epochs (CP_s)"],
+  ["Kept", "images that stay in their cluster after purification and learn together; the share is of all images"],
+  ["Filtered", "too far from the centre of its cluster (CP_r): it learns alone"],
+  ["Dropped", "near the centre, but seldom in one cluster with it in earlier epochs (CP_s): it learns alone"],
+  ["Pulled back", "far from the centre, but nearly always in one cluster with it in earlier epochs (CP_s): it is kept all the same"],
+  ["Instance", "an image that is its own class: alone in its cluster, or not clustered"],
+  ["kNN", "share of images whose class the most similar images with labels guess rightly; a measure of the embeddings"],
+  ["Purity", "share of a cluster that is of its most frequent class"],
+];
+
+function words() {
+  return el("section", { id: "words" }, el("h2", {}, "Words"), el("dl", { class: "words" }, WORDS.map(([word, means]) => [el("dt", {}, word), el("dd", {}, means)])));
 }
 
 const parts = (run) => [labelErrors, outliers, tried, sheets, map, curves, confusion, neighbours, heat, settings].map((part) => part(run));
@@ -165,6 +208,7 @@ function build() {
   runs.forEach((run, i) => {
     run.at = several ? i + 1 : 0;
     addSheets(`t${run.at}`, run.thumbnails);
+    if (run.large) addSheets(`l${run.at}`, run.large);
     if (run.heat) addSheets(`h${run.at}`, run.heat.pictures);
   });
   if (several) {
@@ -182,7 +226,8 @@ function build() {
     CONTENTS.push(["Summary", "summary"]);
     page.replaceChildren(el("section", { id: "summary" }, el("h1", {}, run.name), summary(run).flat()), ...parts(run).filter(Boolean));
   }
-  page.append(el("p", { class: "small", style: { "margin-top": "4rem" } }, `Made by pcp ${DATA.version}. Everything on this page is in this file.`));
+  CONTENTS.push(["Words", "words"]);
+  page.append(words(), el("p", { class: "small", style: { "margin-top": "4rem" } }, `Made by pcp ${DATA.version}. Everything on this page is in this file.`));
   contents();
   theme();
 }

@@ -71,7 +71,6 @@ impl Config {
             ("objective.bank_views", f64::from(c.objective.bank_views), 1.0, 2.0),
             ("clusters.instances_from", c.clusters.instances_from, 0.0, 2.0),
             ("train.weight_decay", c.train.weight_decay, 0.0, 1.0),
-            ("data.margin", c.data.margin, 1.0, 4.0),
             ("and.share", c.and.share, 0.0, 1.0),
             ("la.instances_until", c.la.instances_until, 0.0, 1.0),
             ("deepcluster.head_decay", c.deepcluster.head_decay, 0.0, 1.0),
@@ -86,6 +85,10 @@ impl Config {
                     format!("{key} must be between {low} and {high}"),
                 ));
             }
+        }
+        if c.data.margin != 0.0 && !(1.0..=4.0).contains(&c.data.margin) {
+            let hint = "data.margin must be between 1 and 4, or 0 for the whole image";
+            return Err(Error::usage(format!("data.margin is {}", c.data.margin), hint));
         }
         let positive: &[(&str, f64)] = &[
             ("objective.tau", c.objective.tau),

@@ -12,7 +12,9 @@ mod images;
 mod memory_budget;
 mod origin;
 mod pictures;
+pub mod pixel_cache;
 mod prefetch;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -49,6 +51,7 @@ pub use images::{Images, Sample};
 pub use origin::{FileStamp, Stamp};
 pub use pictures::{FileRow, PictureBatch, Pictures};
 pub use prefetch::Prefetch;
+pub use survey::{Survey, survey};
 pub use view::{Batch, CleanView};
 
 /// An RGB image, `height * width * 3` bytes.
@@ -95,8 +98,21 @@ pub struct Dataset {
     pub bad: Vec<BadFile>,
     /// Number of ignored files: those without an image's extension, and images outside the folders of the splits.
     pub ignored: usize,
+    /// The folders of the splits, where the images are in such folders.
+    pub splits: SplitFolders,
     /// Size and modification time of every file when it was read, unreadable ones included; empty for the bundled images.
     pub stamps: Vec<FileStamp>,
+}
+
+/// The folders of a data set's splits, by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitFolders {
+    /// Images to learn from.
+    pub train: Option<String>,
+    /// Images to test on.
+    pub test: Option<String>,
+    /// Other splits, such as `val` beside `test`, with their number of images: they are not used.
+    pub unused: Vec<(String, usize)>,
 }
 
 /// The smallest standard deviation that [`Dataset::mean_std`] returns: one grey level, so that constant images can be normalised.

@@ -144,13 +144,18 @@ impl Probe {
     }
 
     /// The side at which images are compared pixel by pixel.
-    fn pixel_side(&self) -> usize {
+    pub fn pixel_side(&self) -> usize {
         pixel_side(self.loader.side(), self.images())
     }
 
     /// Bytes that one measurement of pixels holds.
     pub fn pixel_bytes(&self) -> usize {
         12 * self.images() * self.pixel_side().pow(2)
+    }
+
+    /// Images whose class one measurement predicts.
+    pub fn queries(&self) -> usize {
+        self.loader.images(if self.tests { Part::Test } else { Part::Train }).len()
     }
 
     /// Images that one measurement looks at.

@@ -5,6 +5,7 @@
 //! |---|---|---|---|
 //! | train a network | [`train`](fn@train) | [`TrainOptions`] | [`TrainResult`] |
 //! | go on with a run | [`resume`] | [`ResumeOptions`] | [`TrainResult`] |
+//! | train a finished run further | [`extend`] | [`ExtendOptions`] | [`TrainResult`] |
 //! | say what a run would take | [`forecast`] | [`RunRequest`] | [`Forecast`] |
 //! | embed images | [`embed`](fn@embed) | [`EmbedOptions`] | [`EmbedResult`] |
 //! | cluster embeddings | [`cluster`](fn@cluster) | [`ClusterOptions`] | [`ClusterResult`] |
@@ -89,7 +90,10 @@ pub use purify::{
 };
 pub use report::{ReportOptions, ReportResult, report};
 pub use source::EmbeddingSource;
-pub use train::{Caller, ResumeOptions, RunRequest, TrainOptions, TrainResult, forecast, resume, train, train_with};
+pub use train::{
+    Caller, DEFAULT_MINUTES, ExtendOptions, ResumeOptions, RunRequest, TrainOptions, TrainResult, extend, forecast,
+    resume, train, train_with,
+};
 
 /// The path as it holds from any folder.
 fn absolute(path: &Path) -> PathBuf {

@@ -20,7 +20,7 @@ mod resnet;
 mod weights;
 
 pub use crate::config::FeatureKind;
-pub use card::ModelCard;
+pub use card::{ModelCard, whole_image};
 pub use embed::Embedded;
 pub(crate) use embed::embed_batches;
 pub use foreign::Adopted;

@@ -21,8 +21,17 @@ pub struct Live {
     pub kept: f64,
 }
 
+/// Seconds that a training is expected to take, by a trial.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Expected {
+    /// Of every epoch.
+    pub epochs: Vec<f64>,
+    /// Of all that follows the last one.
+    pub after: f64,
+}
+
 /// Length of a training that begins or goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TrainingStart {
     /// Epochs of a round.
     pub epochs_per_round: u32,
@@ -32,10 +41,15 @@ pub struct TrainingStart {
     pub done: u32,
     /// Images of an epoch.
     pub images: usize,
+    /// What it is expected to take, where that was measured.
+    pub expected: Option<Expected>,
 }
 
+/// Seconds for which an expectation counts against what is observed.
+const TRUST: f64 = 30.0;
+
 /// How fast a training goes: its epochs as lines for people, with an estimate of the time to go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Pace {
     /// The training.
     pub start: TrainingStart,
@@ -66,17 +80,31 @@ impl Pace {
             r.kept * 100.0,
             r.images_per_second,
             r.seconds,
-            self.time_left(done)
+            self.left(done, 0.0).map(|left| format!(", {} to go", duration(left))).unwrap_or_default()
         )
     }
 
-    /// How long the rest takes at this pace.
-    fn time_left(&self, done: u32) -> String {
-        if done <= self.start.done || done >= self.start.total_epochs {
-            return String::new();
+    /// Seconds to go when `done` epochs and `share` of the next are done: at the pace so far and, where it was measured beforehand, as
+    /// expected. `None` while nobody knows, and at the end.
+    pub fn left(&self, done: u32, share: f64) -> Option<f64> {
+        self.left_after(done, share, self.since.elapsed().as_secs_f64())
+    }
+
+    fn left_after(&self, done: u32, share: f64, seconds: f64) -> Option<f64> {
+        let start = &self.start;
+        if done < start.done || done >= start.total_epochs {
+            return None;
         }
-        let per_epoch = self.since.elapsed().as_secs_f64() / f64::from(done - self.start.done);
-        format!(", {} to go", duration(per_epoch * f64::from(self.start.total_epochs - done)))
+        let expected = start.expected.as_ref().filter(|e| e.epochs.len() == start.total_epochs as usize);
+        let weight = |epoch: u32| expected.map_or(1.0, |e| e.epochs[epoch as usize]);
+        let sum = |from: u32, to: u32| (from..to).map(weight).sum::<f64>();
+        let past = sum(start.done, done) + share * weight(done);
+        let ahead = sum(done, start.total_epochs) - share * weight(done);
+        match expected {
+            Some(e) => Some((ahead + e.after) * (seconds + TRUST) / (past + TRUST)),
+            None if past > 0.02 => Some(ahead * seconds / past),
+            None => None,
+        }
     }
 }
 
@@ -121,4 +149,26 @@ impl Observer for Silent {
 /// An observer that shows nothing and never cancels.
 pub fn silent() -> Arc<dyn Observer> {
     Arc::new(Silent::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_to_go_is_that_of_the_pace_so_far_and_of_the_trial() {
+        let start = TrainingStart { epochs_per_round: 4, total_epochs: 4, done: 0, images: 10, expected: None };
+        let pace = Pace::new(start.clone());
+        assert_eq!(pace.left_after(0, 0.0, 5.0), None, "nothing is known");
+        assert_eq!(pace.left_after(0, 0.5, 5.0), Some(35.0));
+        assert_eq!(pace.left_after(1, 0.0, 10.0), Some(30.0));
+        assert_eq!(pace.left_after(4, 0.0, 40.0), None, "the end");
+        let resumed = Pace::new(TrainingStart { done: 2, ..start.clone() });
+        assert_eq!(resumed.left_after(3, 0.0, 7.0), Some(7.0));
+        let expected = Some(Expected { epochs: vec![10.0, 10.0, 20.0, 20.0], after: 5.0 });
+        let pace = Pace::new(TrainingStart { expected, ..start });
+        assert_eq!(pace.left_after(0, 0.0, 0.0), Some(65.0), "as expected");
+        assert_eq!(pace.left_after(2, 0.0, 20.0), Some(45.0), "neither faster nor slower");
+        assert_eq!(pace.left_after(2, 0.0, 70.0), Some(90.0), "twice as slow, expectation included");
+    }
 }

@@ -21,7 +21,8 @@ mod tests;
 pub use collection::{Collection, Suspect, collection_section};
 pub use page::{DRAWING, STYLE, page};
 
-use crate::data::{Dataset, Images, Labels};
+use crate::data::augment::Augmenter;
+use crate::data::{Dataset, Images, Labels, Source};
 use crate::run::RunFolder;
 use gather::Contents;
 use pcp_core::error::{Error, Kind, Result};
@@ -29,12 +30,15 @@ use pcp_core::io::npy::read_npz;
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours;
 use pcp_core::purify::Grouping;
+use pcp_core::rng::{Key, Purpose};
 use pcp_core::tsne::{Tsne, tsne};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sheets::Clustering;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Points of the map.
 const POINTS: usize = 10_000;
@@ -44,6 +48,9 @@ const NEIGHBOURS: usize = 8;
 /// Number of heat maps, and the side of their pictures in pixels.
 const HEAT_MAPS: usize = 24;
 const HEAT_SIDE: usize = 96;
+/// Images that can be enlarged beyond their thumbnails: the first, which are the most important; and their side in pixels.
+const LARGE: usize = 240;
+const LARGE_SIDE: usize = 224;
 
 /// Limits on what a page shows of one run.
 ///
@@ -93,6 +100,21 @@ pub fn steps() -> usize {
     Tsne::default().iterations
 }
 
+/// Seconds that the page of a run on `images` images will take on this machine, from a short trial: of the map, which takes longest, and
+/// of thumbnails.
+pub fn page_seconds(images: usize, dim: usize) -> f64 {
+    const POINT: (usize, usize) = (800, 40);
+    let key = Key { purpose: Purpose::Synthetic, seed: 1, round: 0, epoch: 0 };
+    let mut stream = key.stream(0, 0);
+    let features = Matrix::new(dim, (0..POINT.0 * dim).map(|_| stream.normal()).collect()).normalised();
+    let began = Instant::now();
+    let _ = tsne(&features, &Tsne { iterations: POINT.1, ..Tsne::default() }, &mut |_| Ok(()));
+    let point = began.elapsed().as_secs_f64() / (POINT.0 * POINT.1) as f64;
+    let shown = images.min(POINTS) as f64;
+    let deeper = (shown.max(2.0).ln() / (POINT.0 as f64).ln()).max(1.0);
+    shown * steps() as f64 * point * deeper + shown * 1e-3
+}
+
 /// The section about a run. `images` are its training images, or the error why they cannot be read: then there are no thumbnails.
 /// `on_step` is called with the number of [`steps`] done, and often in between while the map starts; its error ends the report.
 pub fn run_section(
@@ -110,13 +132,17 @@ pub fn run_section(
         .grouping
         .as_ref()
         .map(|grouping| Clustering::new(grouping, contents.labels.as_ref(), contents.before.as_ref()));
-    let sheets = clustering.as_ref().map(|c| c.sheets(&mut pool));
+    let mut sheets = clustering.as_ref().map(|c| c.sheets(&mut pool));
     let outliers = clustering.as_ref().map(|c| c.outliers(&mut pool));
     let neighbours = contents.embeddings.as_ref().map(|features| neighbours(features, &mut pool));
     let heat = images.as_ref().and_then(|data| {
-        let outcome = heat(run, &data.train.images, &mut pool, limits.bytes / 9).transpose()?;
+        let view = contents.config.augmenter();
+        let outcome = heat(run, &data.train.images, &view, &mut pool, limits.bytes / 9).transpose()?;
         outcome.map_err(|e| notes.push(format!("The heat maps are left out: {}.", e.message))).ok()
     });
+    if let (Some(clustering), Some(sheets)) = (&clustering, &mut sheets) {
+        clustering.all_sheets(sheets, &mut pool);
+    }
     let map = match contents.embeddings.as_ref().map(|features| map(features, limits.points, &mut pool, on_step)) {
         Some(Err(e)) if e.kind == Kind::Stopped => return Err(e),
         Some(Err(e)) => {
@@ -125,12 +151,20 @@ pub fn run_section(
         }
         made => made.transpose()?,
     };
-    let thumbnails = images.as_ref().and_then(|data| {
+    let source = source_folder(&contents);
+    let pictures = images.as_ref().and_then(|data| {
         let rows = &pool.rows[..pool.rows.len().min(limits.images)];
-        let made = sprites::thumbnails(&data.train.images, rows, limits.bytes);
+        let images = sprites::Shown {
+            images: &data.train.images,
+            files: source.as_deref().map(|folder| (folder, contents.config.data.stored)),
+        };
+        let large = &rows[..rows.len().min(LARGE)];
+        let made = images
+            .thumbnails(rows, limits.bytes * 2 / 3)
+            .and_then(|thumbnails| Ok((thumbnails, images.tiles(large, LARGE_SIDE, limits.bytes / 3)?)));
         made.map_err(|e| notes.push(format!("The images are left out: {}.", e.message))).ok()
     });
-    let thumbnails = thumbnails.unwrap_or_default();
+    let (thumbnails, large) = pictures.unwrap_or_default();
 
     Ok(PageSection(json!({
         "name": contents.name,
@@ -157,6 +191,8 @@ pub fn run_section(
             contents.grouping.as_ref(),
         ),
         "thumbnails": thumbnails,
+        "large": large,
+        "source": source.map(|folder| folder.display().to_string()),
         "config": summary::config(&contents.config),
         "about": summary::about(&contents),
     })))
@@ -176,6 +212,14 @@ fn pictures(contents: &Contents, images: Result<Arc<Dataset>>, notes: &mut Vec<S
         notes.push("There are no thumbnails: the images have changed since the run began.".into());
     }
     same.then_some(data)
+}
+
+/// The folder of the photographs, if the run learned from one that is still there.
+fn source_folder(contents: &Contents) -> Option<PathBuf> {
+    match Source::parse(&contents.config.data.source) {
+        Ok(Source::Folder(path)) => Some(path),
+        _ => None,
+    }
 }
 
 /// The images that a page mentions, each once, the most important first; the first ones get thumbnails.
@@ -272,7 +316,7 @@ fn neighbours(features: &Matrix, pool: &mut Pool) -> Vec<(u32, Vec<u32>, Vec<Val
 }
 
 /// The heat maps of `heat.npz`, each beside its image; `None` when there is no such file.
-fn heat(run: &RunFolder, images: &Images, pool: &mut Pool, budget: usize) -> Result<Option<Value>> {
+fn heat(run: &RunFolder, images: &Images, view: &Augmenter, pool: &mut Pool, budget: usize) -> Result<Option<Value>> {
     let path = run.whole("heat.npz")?;
     if !path.exists() {
         return Ok(None);
@@ -285,7 +329,7 @@ fn heat(run: &RunFolder, images: &Images, pool: &mut Pool, budget: usize) -> Res
         return Err(Error::file("heat.npz does not fit the run", "make it again"));
     }
     let shown: Vec<(u32, &[f32])> = rows.iter().copied().zip(heat.chunks(side * side)).take(HEAT_MAPS).collect();
-    let pictures = sprites::heat_maps(images, &shown, side, HEAT_SIDE, budget)?;
+    let pictures = sprites::heat_maps(images, view, &shown, side, HEAT_SIDE, budget)?;
     let image: Vec<u32> = shown.iter().map(|(row, _)| pool.add(*row)).collect();
     Ok(Some(json!({ "image": image, "pictures": pictures })))
 }

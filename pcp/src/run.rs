@@ -15,6 +15,8 @@
 //! stamps.csv             size and modification time of every file that was read
 //! clusters.csv           the final clusters
 //! embeddings.npy         the final embeddings, in the order of files.csv
+//! files-test.csv         file and label of every test image, if there are any
+//! embeddings-test.npy    their final embeddings, in the order of files-test.csv
 //! heat.npz               heat maps of a few images: their rows, the maps' side, the maps
 //! eval/                  results of `pcp eval`
 //! result.json            the result
@@ -46,7 +48,7 @@ pub use record::{DetectorEpoch, DetectorResult, EpochRecord, RunResult};
 pub use warning::{Warning, WarningRecord};
 
 use crate::config::{Config, DATA_PRESETS, DataSettings, Resolved};
-use crate::data::{Dataset, Labels};
+use crate::data::{Dataset, Labels, Split};
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::atomic::{self, make_folder, read_bytes, write_atomic, write_bytes};
 use pcp_core::io::csv;
@@ -108,6 +110,8 @@ const OURS: &[&str] = &[
     "stamps.csv",
     "clusters.csv",
     "embeddings.npy",
+    "files-test.csv",
+    "embeddings-test.npy",
     "heat.npz",
     "init.safetensors",
     "eval",
@@ -298,18 +302,7 @@ impl RunFolder {
 
     /// Writes `files.csv`, `stamps.csv` and, if any file was unreadable, `bad_files.csv`.
     pub fn write_files(&self, data: &Dataset) -> Result<()> {
-        let images = &data.train.images;
-        let label = |row: usize| match &data.train.labels {
-            Some(Labels { classes, of }) => csv::field(&classes[of[row] as usize]),
-            None => String::new(),
-        };
-        write_atomic(&self.file("files.csv"), |w| {
-            writeln!(w, "row,id,file,label")?;
-            for (row, (id, name)) in images.ids().iter().zip(images.names()).enumerate() {
-                writeln!(w, "{row},{id},{},{}", csv::field(name), label(row))?;
-            }
-            Ok(())
-        })?;
+        write_atomic(&self.file("files.csv"), |w| write_rows(w, &data.train))?;
         self.write_stamps(data)?;
         self.write_bad_files(data)?;
         self.write_first_checksums()
@@ -359,6 +352,12 @@ impl RunFolder {
         write_npy(&self.file("embeddings.npy"), &[features.rows, features.dim], &features.values)
     }
 
+    /// Writes `files-test.csv` and `embeddings-test.npy`.
+    pub fn write_test(&self, test: &Split, features: &Matrix) -> Result<()> {
+        write_atomic(&self.file("files-test.csv"), |w| write_rows(w, test))?;
+        write_npy(&self.file("embeddings-test.npy"), &[features.rows, features.dim], &features.values)
+    }
+
     /// Writes `heat.npz`: maps of `side` x `side` values for the images of `rows`.
     pub fn write_heat(&self, rows: &[usize], side: usize, heat: &[f32]) -> Result<()> {
         let rows: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
@@ -404,6 +403,19 @@ impl RunFolder {
     }
 }
 
+/// Row, id, file and label of every image of `split`.
+fn write_rows(w: &mut dyn Write, split: &Split) -> std::io::Result<()> {
+    let label = |row: usize| match &split.labels {
+        Some(Labels { classes, of }) => csv::field(&classes[of[row] as usize]),
+        None => String::new(),
+    };
+    writeln!(w, "row,id,file,label")?;
+    for (row, (id, name)) in split.images.ids().iter().zip(split.images.names()).enumerate() {
+        writeln!(w, "{row},{id},{},{}", csv::field(name), label(row))?;
+    }
+    Ok(())
+}
+
 /// Whether the settings in `path` are those of a run: other programs use the same file name.
 fn is_ours(path: &Path) -> bool {
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -431,7 +443,7 @@ pub fn resumed_settings(before: Resolved, now: &Config) -> Result<Resolved> {
     if !changed.is_empty() {
         return Err(Error::usage(
             format!("a resumed run keeps the settings that it started with: {}", listed(changed)),
-            "leave these options out, or start another run with another --out",
+            "leave these options out; a finished run is trained further, with other epochs too, by `extend`; or start another run",
         ));
     }
     let data = DataSettings { cache: now.data.cache, strict: now.data.strict, ..before.data };

@@ -5,11 +5,13 @@ mod forecast;
 mod patch_run;
 pub mod setup;
 mod state;
+mod trial;
 mod validate;
 
 pub use forecast::{Ahead, Forecast, forecast};
 pub use setup::Setup;
 pub use state::{RunProgress, State};
+pub use trial::Trial;
 
 use crate::config::{ClusterFeatures, System};
 use crate::data::Batch;
@@ -299,6 +301,10 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     setup.observer.begin("embeddings", setup.plan.samples());
     let clean = Arc::new(setup.embed(&state.weights, View::Clean, setup.method.tap())?.normalised());
     setup.run.write_embeddings(&clean)?;
+    if let Some(test) = &setup.plan.dataset.test {
+        let features = setup.features(&state.weights, Part::Test, View::Clean, setup.method.tap())?;
+        setup.run.write_test(test, &features.normalised())?;
+    }
     setup.write_heat(&state.weights)?;
 
     setup.observer.begin("final clusters", setup.final_steps());

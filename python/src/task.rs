@@ -63,7 +63,7 @@ impl Observer for Collector {
         self.add(Call::Status(text.into()));
     }
     fn training_began(&self, start: &TrainingStart) {
-        self.add(Call::TrainingBegan(*start));
+        self.add(Call::TrainingBegan(start.clone()));
     }
     fn training_ended(&self) {
         self.add(Call::TrainingEnded);

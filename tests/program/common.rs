@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// The program, as a user would call it.
 pub fn pcp(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pcp"));
-    command.args(args).stdin(Stdio::null());
+    // Tests leave nothing in the user's cache.
+    command.args(args).stdin(Stdio::null()).env("PCP_CACHE", "off");
     command
 }
 

@@ -55,8 +55,11 @@ fn fine_tuning_uses_its_share_of_the_labels() {
     let args = ["eval", "finetune", text(&run), "--labels", "50%", "--epochs", "3", "--batch", "16", "--json"];
     let report = json(&args);
     assert!((25..=40).contains(&report["result"]["labelled"].as_u64().unwrap()), "{report}");
-    assert_eq!(report["result"]["accuracy"].as_array().unwrap().len(), 3);
+    assert_eq!(report["result"]["accuracy"].as_array().unwrap().len(), 1, "tested at the end");
     assert_eq!(report, json(&args), "the same bits again");
+    let each = json(&[&args[..], &["--test-every", "1"]].concat());
+    assert_eq!(each["result"]["accuracy"].as_array().unwrap().len(), 3);
+    assert_eq!(each["result"]["last"], report["result"]["last"]);
     let untrained = json(&[&args[..], &["--untrained"]].concat());
     assert_eq!(untrained["weights"], "untrained");
     assert!(run.join("eval/finetune.json").exists() && run.join("eval/finetune-untrained.json").exists());

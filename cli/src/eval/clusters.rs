@@ -17,7 +17,8 @@ Examples:
   pcp eval clusters runs/c10 --k 20 --best
   pcp eval clusters runs/c10 --json | jq .filter
 
-Purity, accuracy (every cluster stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the
+Scores are those of k-means on the test images, as papers have them. The list is of the run's own clusters, in the numbers of its page; with --k it is of
+this k-means. Purity, accuracy (every cluster stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the
 clusters that the run learned from, what share of what purification removed did not belong (precision), and what share of
 what did not belong it removed (recall). Everything is also written to RUN/eval/clusters.json."
 )]
@@ -40,15 +41,17 @@ pub fn run(args: &EvalClustersArgs, stop: &Cancel) -> Result<()> {
     let k = args.k.as_deref().map(EvalClusterCount::parse).transpose()?.unwrap_or_default();
     let options = EvalClustersOptions { k, best: args.common.best, ..EvalClustersOptions::new(&args.run) };
     let report = eval_clusters(&options, &progress::job(args.common.json, stop))?;
-    if args.common.json { crate::print_json(&report) } else { crate::print(show(&report).trim_end()) }
+    // Without a number of clusters, those of the run are listed.
+    let own = args.k.is_none();
+    if args.common.json { crate::print_json(&report) } else { crate::print(show(&report, own).trim_end()) }
 }
 
 fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_string(), |s| format!("{:.1} %", 100.0 * s))
 }
 
-fn show(report: &ClustersReport) -> String {
-    let ClustersReport { origin, score, filter } = report;
+fn show(report: &ClustersReport, own: bool) -> String {
+    let ClustersReport { origin, score, of_run, filter } = report;
     let of = format!("{} clusters of {} {}, by k-means", score.k, score.images, origin.images_of);
     let mut rows = vec![("clustered".to_string(), of)];
     if let Some(a) = &score.agreement {
@@ -68,8 +71,22 @@ fn show(report: &ClustersReport) -> String {
     rows.push(weights_row(&origin.weights));
     let mut text = table::columns(&rows);
 
-    text.push('\n');
-    text.push_str(&cluster_table(&score.clusters));
+    match of_run.as_ref().filter(|_| own) {
+        Some(of_run) => {
+            let purity = of_run.agreement.as_ref().map(|a| format!(", purity {}", percent(Some(a.purity))));
+            text.push_str(&format!(
+                "\n  the run's own clusters: {} of {} training images{}; numbers as on its page\n\n",
+                of_run.clusters.len(),
+                of_run.images,
+                purity.unwrap_or_default()
+            ));
+            text.push_str(&cluster_table(&of_run.clusters));
+        }
+        None => {
+            text.push_str("\n  the clusters of this k-means; the run's page numbers its own\n\n");
+            text.push_str(&cluster_table(&score.clusters));
+        }
+    }
     if !filter.is_empty() {
         text.push_str("\n  what purification did to the clusters of the training images, of two members or more\n\n");
         text.push_str(&filter_table(filter));

@@ -38,6 +38,9 @@ pub struct EvalFinetuneArgs {
     /// Everything random follows from it
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Epochs between tests on the test images [default: one test, at the end]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    test_every: u32,
     #[command(flatten)]
     common: Common,
 }
@@ -51,6 +54,7 @@ pub fn run(args: &EvalFinetuneArgs, stop: &Cancel) -> Result<()> {
         batch: args.batch,
         lr: args.lr,
         seed: args.seed,
+        test_every: args.test_every,
         best: args.common.best,
         ..EvalFinetuneOptions::new(&args.run)
     };
@@ -59,10 +63,10 @@ pub fn run(args: &EvalFinetuneArgs, stop: &Cancel) -> Result<()> {
         return crate::print_json(&report);
     }
     let result = &report.result;
-    let rows = [
-        ("accuracy, last".to_string(), format!("{:.2} %", result.last)),
-        ("accuracy, best".into(), format!("{:.2} %  (epoch {})", result.best, result.best_epoch)),
-        ("weights".into(), report.weights.clone()),
-    ];
+    let mut rows = vec![("accuracy, last".to_string(), format!("{:.2} %", result.last))];
+    if result.accuracy.len() > 1 {
+        rows.push(("accuracy, best".into(), format!("{:.2} %  (epoch {})", result.best, result.best_epoch)));
+    }
+    rows.push(("weights".into(), report.weights.clone()));
     crate::print(&format!("{}  ({})", table::columns(&rows), report.protocol))
 }

@@ -135,6 +135,7 @@ impl Run {
             presets: self.presets.clone(),
             settings: self.settings.iter().map(|s| SettingsLayer::assignment(s)).collect::<Result<_>>()?,
             init_from: None,
+            minutes: None,
         })
     }
 

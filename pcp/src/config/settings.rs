@@ -81,7 +81,8 @@ pub struct DataSettings<Side = Auto<usize>, Channels = Auto<[f64; 3]>> {
     pub limit: usize,
     /// Side of the network's square input. Auto: 224 for `alexnet224`, else 32 for CIFAR and the bundled images, 64 for folders.
     pub size: Side,
-    /// Clean view: the short side is resized to `size * margin`, then the centre is cut out (256/224 for 224-px sets).
+    /// Clean view: the short side is resized to `size * margin`, then the centre is cut out (256/224 for 224-px sets). 0: the whole image is
+    /// resized to a square, whatever its shape, so that nothing of it is lost.
     pub margin: f64,
     /// Short side to which decoded photographs are shrunk when read; 0 keeps them as they are. Auto: `size * 256/224`.
     pub stored: Side,

@@ -244,6 +244,15 @@ impl Augmenter {
         });
     }
 
+    /// The clean view of `image` as a picture of `side` x `side` pixels, not normalised.
+    pub fn picture(&self, image: &Image, side: usize) -> Image {
+        let plain = Augmenter { size: side, mean: [0.0; 3], std: [1.0; 3], ..self.clone() };
+        let mut values = vec![0.0; side * side * 3];
+        plain.clean_view(image, &mut values);
+        let pixels = values.iter().map(|v| (v * 255.0).round().clamp(0.0, 255.0) as u8).collect();
+        Image { width: side, height: side, pixels }
+    }
+
     /// Resizes the short side of `image` to `round(size * margin)`, or, without a margin, both sides to `size`, into planes; gives the
     /// window of the clean view, as [`Augmenter::write`] takes it.
     fn fit(&self, image: &Image, resampler: &mut Resampler, planes: &mut Vec<f32>) -> Region {

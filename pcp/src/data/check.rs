@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BadFile, Dataset, Load, Source, Tick, bundled, cifar, folder, idx};
+use super::{BadFile, Dataset, Load, Source, SplitFolders, Tick, bundled, cifar, folder, idx};
 use pcp_core::error::Result;
 
 /// The result of checking a data set.
@@ -22,6 +22,9 @@ pub struct Check {
     pub bad: Vec<BadFile>,
     /// Number of ignored files.
     pub ignored: usize,
+    /// The folders of the splits.
+    #[serde(default)]
+    pub splits: SplitFolders,
     /// The image with the fewest pixels.
     pub smallest: Option<Size>,
     /// The image with the most pixels.

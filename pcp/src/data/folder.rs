@@ -19,9 +19,10 @@ use super::decode::Reason;
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
 use super::origin::{FileStamp, Origin, Stamp};
-use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, Tick, no_images};
+use super::pixel_cache::PixelCache;
+use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, SplitFolders, Tick, no_images};
 use crate::data::resize::shrunk;
-use pcp_core::error::{Error, Result};
+use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::names;
 
 /// The extensions of images.
@@ -119,6 +120,31 @@ impl Listing {
         self.unreadable.push((text(key), format!("cannot be listed: {e}")));
     }
 
+    /// The folders that hold splits of their own, where the listing has none at its top: it is one folder too high.
+    fn nested_splits(&self) -> Vec<String> {
+        let named = |names: &[&str], part: &[u8]| names.iter().any(|n| part.eq_ignore_ascii_case(n.as_bytes()));
+        let mut found: BTreeMap<&[u8], [bool; 2]> = BTreeMap::new();
+        for key in self.images.keys() {
+            let mut parts = key.split(|b| *b == b'/');
+            if let (Some(folder), Some(split), Some(_)) = (parts.next(), parts.next(), parts.next()) {
+                let has = found.entry(folder).or_default();
+                has[0] |= named(&TRAIN, split);
+                has[1] |= named(&TEST, split) || named(&VALIDATION, split);
+            }
+        }
+        found.into_iter().filter(|(_, has)| *has == [true; 2]).map(|(folder, _)| text(folder)).collect()
+    }
+
+    /// The folders of splits that are left out, since there are others, and how many images each has.
+    fn unused_splits(&self, train: &[u8], test: Option<&[u8]>) -> Vec<(String, usize)> {
+        let names = || TRAIN.iter().chain(&TEST).chain(&VALIDATION);
+        let is_split = |folder: &[u8]| names().any(|n| folder.eq_ignore_ascii_case(n.as_bytes()));
+        let used = |root: &[u8]| root == train || Some(root) == test;
+        let roots = self.folders.iter().filter(|f| test.is_some() && is_split(f)).map(|f| [f, &b"/"[..]].concat());
+        let count = |root: &Vec<u8>| self.images.keys().filter(|key| key.starts_with(root)).count();
+        roots.filter(|root| !used(root)).map(|root| (text(&root), count(&root))).filter(|(_, n)| *n > 0).collect()
+    }
+
     /// The path prefixes of the training images and of the test images.
     fn splits(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         let find = |names: &[&str]| {
@@ -204,15 +230,28 @@ struct Entry {
     origin: Origin,
 }
 
+impl Entry {
+    /// Reads the image, shrunk to a short side of `side`.
+    fn read(&self, side: Option<usize>, cache: Option<&PixelCache>) -> std::result::Result<Image, Reason> {
+        match (cache, &self.origin) {
+            (Some(cache), Origin::Path(path, Some(stamp))) => cache.get(path, *stamp, || self.origin.read(side)),
+            _ => self.origin.read(side),
+        }
+    }
+}
+
 /// The files to read, chosen by their names alone.
 pub(super) struct ReadPlan {
     name: String,
+    /// The folder.
+    place: PathBuf,
     /// Training images, then test images.
     entries: Vec<Entry>,
     classes: Option<Vec<String>>,
     /// Whether the test images have classes.
     test_labelled: bool,
     has_test: bool,
+    splits: SplitFolders,
     ignored: usize,
     /// Folders that cannot be read.
     unreadable: Vec<BadFile>,
@@ -238,6 +277,25 @@ impl ReadPlan {
     /// Chooses the images of `listing` to read; `place` is the folder, for messages.
     pub(super) fn new(name: String, place: &Path, listing: Listing, load: &Load) -> Result<Self> {
         let (train_root, test_root) = listing.splits();
+        if train_root.is_empty()
+            && let nested = listing.nested_splits()
+            && let Some(first) = nested.first()
+        {
+            let folders = nested.iter().take(3).map(|folder| place.join(folder).display().to_string());
+            return Err(Error::data(
+                format!("{} holds images to learn from and to test on one folder further down", place.display()),
+                match nested.len() {
+                    1 => format!("did you mean {}?", place.join(first).display()),
+                    _ => format!("give one of them: {}", listed(folders)),
+                },
+            ));
+        }
+        let named = |root: &[u8]| text(root.strip_suffix(b"/").unwrap_or(root));
+        let splits = SplitFolders {
+            train: Some(named(&train_root)).filter(|name| !name.is_empty()),
+            test: test_root.as_deref().map(named),
+            unused: listing.unused_splits(&train_root, test_root.as_deref()),
+        };
         let (mut train, mut test, mut ignored) = (Vec::new(), Vec::new(), listing.ignored);
         let unreadable = listing.unreadable;
         for (key, origin) in listing.images {
@@ -280,7 +338,8 @@ impl ReadPlan {
             unreadable.into_iter().zip(first..).map(|((name, reason), id)| BadFile { id, name, reason }).collect();
         let mut entries = spread(train, load.limit.unwrap_or(usize::MAX));
         entries.append(&mut test);
-        Ok(ReadPlan { name, entries, classes, test_labelled, has_test, ignored, unreadable })
+        let place = place.to_path_buf();
+        Ok(ReadPlan { name, place, entries, classes, test_labelled, has_test, splits, ignored, unreadable })
     }
 
     /// Decodes every image, on all cores, and returns the results of `keep`.
@@ -291,12 +350,42 @@ impl ReadPlan {
         tick: Tick,
     ) -> Vec<std::result::Result<T, Reason>> {
         let done = AtomicUsize::new(0);
+        let cache = self.cache(load, true);
         let decode = |entry: &Entry| {
-            let kept = entry.origin.read(load.stored_side).map(|image| keep(entry, image));
+            let kept = entry.read(load.stored_side, cache.as_ref()).map(|image| keep(entry, image));
             tick(done.fetch_add(1, Ordering::Relaxed) + 1, self.entries.len());
             kept
         };
-        self.entries.par_iter().map(decode).collect()
+        let decoded = self.entries.par_iter().map(decode).collect();
+        if let Some(cache) = cache {
+            cache.finish();
+        }
+        decoded
+    }
+
+    /// The cache of the shrunk photographs.
+    fn cache(&self, load: &Load, write: bool) -> Option<PixelCache> {
+        let files = self.entries.iter().filter_map(|entry| match &entry.origin {
+            Origin::Path(path, Some(stamp)) => Some((path.as_path(), *stamp)),
+            _ => None,
+        });
+        PixelCache::open(&self.place, load.stored_side?, files, write)
+    }
+
+    /// Images to read.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Reads up to `most` of the images, evenly spaced, on all cores; returns how many.
+    pub(super) fn read_some(&mut self, load: &Load, most: usize) -> usize {
+        self.stamp();
+        let cache = self.cache(load, false);
+        let step = self.entries.len().div_ceil(most.max(1)).max(1);
+        let some: Vec<&Entry> = self.entries.iter().step_by(step).collect();
+        // Unreadable files take time, too.
+        some.par_iter().for_each(|entry| drop(entry.read(load.stored_side, cache.as_ref())));
+        some.len()
     }
 
     /// The class of an entry.
@@ -329,7 +418,7 @@ impl ReadPlan {
         let [train_labels, test_labels] = labels;
         let train = Split { images: train, labels: train_labels };
         let test = Some(Split { images: test, labels: test_labels }).filter(|test| !test.images.is_empty());
-        Dataset { name: self.name, train, test, bad, ignored: self.ignored, stamps }
+        Dataset { name: self.name, train, test, bad, ignored: self.ignored, splits: self.splits, stamps }
     }
 
     /// Records size and modification time of every file, before it is read.
@@ -355,6 +444,7 @@ impl ReadPlan {
         let seen = self.decode(&whole, size, tick);
         let mut check = Check::new(self.name.clone(), self.classes.as_deref(), self.has_test);
         check.ignored = self.ignored;
+        check.splits = self.splits.clone();
         for (entry, seen) in self.entries.iter().zip(seen) {
             match seen {
                 Ok((size, bytes)) => check.count(entry.test, self.class(entry), size, bytes),

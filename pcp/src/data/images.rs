@@ -162,6 +162,16 @@ impl Images {
         Ok(Sample { id: self.ids[r], image })
     }
 
+    /// The short side that half of the images reach, by some of them; `None` without images.
+    pub fn middle_side(&self) -> Option<usize> {
+        const SOME: usize = 101;
+        let rows = (0..self.len()).step_by(self.len().div_ceil(SOME).max(1));
+        let side = |row: usize| self.sample(row).ok().map(|sample| sample.image.width.min(sample.image.height));
+        let mut sides: Vec<usize> = rows.filter_map(side).collect();
+        sides.sort_unstable();
+        sides.get(sides.len() / 2).copied()
+    }
+
     /// The id of every row.
     pub fn ids(&self) -> &[u64] {
         &self.ids

@@ -50,18 +50,14 @@ pub(super) enum Origin {
 impl Origin {
     /// Reads the image; files are shrunk to a short side of `side`, records stay as they are.
     pub fn read(&self, side: Option<usize>) -> Result<Image, Reason> {
-        let shrunk = |image: Image| match side {
-            Some(side) => crate::data::resize::shrink(image, side),
-            None => image,
-        };
         match self {
             Origin::Path(path, stamp) => {
                 if stamp.is_some() && Stamp::of(path).ok() != *stamp {
                     return Err("is gone or was changed".into());
                 }
-                decode::file_then(path, shrunk)
+                side.map_or_else(|| decode::file(path), |side| decode::shrunk_file(path, side))
             }
-            Origin::Bytes(bytes) => decode::bytes_then(bytes, shrunk),
+            Origin::Bytes(bytes) => side.map_or_else(|| decode::bytes(bytes), |side| decode::shrunk_bytes(bytes, side)),
             Origin::Record(records, index) => records.read(*index),
         }
     }

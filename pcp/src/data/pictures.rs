@@ -1,7 +1,8 @@
 //! Images to embed: files, each opened when it is needed, or a loaded data set.
 
 use super::folder::ImageFile;
-use super::{BadFile, Batch, CleanView, Dataset, Prefetch, Split, decode};
+use super::pixel_cache::PixelCache;
+use super::{BadFile, Batch, CleanView, Dataset, Prefetch, Split, Stamp, decode};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -55,16 +56,36 @@ impl Pictures {
 
     /// Batches of clean views, in order, made in advance by a thread. Unreadable pictures are left out and listed.
     pub fn stream(&self, view: CleanView) -> Prefetch<PictureBatch> {
-        let pictures = self.clone();
-        Prefetch::new((0..self.len()).step_by(BATCH), move |first| Ok(pictures.batch(first, &view)))
+        let (pictures, mut cache) = (self.clone(), self.cache(view.stored));
+        Prefetch::new((0..self.len()).step_by(BATCH), move |first| {
+            let batch = pictures.batch(first, &view, cache.as_ref());
+            // What was decoded is kept if all of it was.
+            if first + BATCH >= pictures.len()
+                && let Some(cache) = cache.take()
+            {
+                cache.finish();
+            }
+            Ok(batch)
+        })
+    }
+
+    /// The cache of files that are shrunk to a short side of `side`.
+    fn cache(&self, side: usize) -> Option<PixelCache> {
+        let Pictures::Files(files) = self else { return None };
+        // The folder that the names are below.
+        let first = files.first()?;
+        let folder = first.path.ancestors().nth(first.name.split('/').count())?;
+        let stamped = files.iter().filter_map(|file| Some((file.path.as_path(), Stamp::of(&file.path).ok()?)));
+        if side > 0 { PixelCache::open(folder, side, stamped, true) } else { None }
     }
 
     /// The batch that begins with picture `first`.
-    fn batch(&self, first: usize, view: &CleanView) -> PictureBatch {
+    fn batch(&self, first: usize, view: &CleanView, cache: Option<&PixelCache>) -> PictureBatch {
         let floats = view.floats();
         let mut pixels = vec![0.0f32; BATCH.min(self.len() - first) * floats];
-        let outcomes: Vec<std::result::Result<(), String>> =
-            (pixels.par_chunks_mut(floats).enumerate()).map(|(i, out)| self.write_view(first + i, view, out)).collect();
+        let outcomes: Vec<std::result::Result<(), String>> = (pixels.par_chunks_mut(floats).enumerate())
+            .map(|(i, out)| self.write_view(first + i, view, cache, out))
+            .collect();
         let mut made = PictureBatch::default();
         for (i, outcome) in outcomes.into_iter().enumerate() {
             let row = self.row(first + i);
@@ -95,9 +116,26 @@ impl Pictures {
     }
 
     /// Writes the view of picture `at` to `out`; the error is the reason why it cannot be read.
-    fn write_view(&self, at: usize, view: &CleanView, out: &mut [f32]) -> std::result::Result<(), String> {
+    fn write_view(
+        &self,
+        at: usize,
+        view: &CleanView,
+        cache: Option<&PixelCache>,
+        out: &mut [f32],
+    ) -> std::result::Result<(), String> {
         match self {
-            Pictures::Files(files) => decode::file_then(&files[at].path, |image| view.write(image, out))?,
+            Pictures::Files(files) if view.stored == 0 => {
+                decode::file_then(&files[at].path, |image| view.write(image, out))?;
+            }
+            Pictures::Files(files) => {
+                let path = &files[at].path;
+                let read = || decode::shrunk_file(path, view.stored);
+                let image = match (cache, cache.and_then(|_| Stamp::of(path).ok())) {
+                    (Some(cache), Some(stamp)) => cache.get(path, stamp, read),
+                    _ => read(),
+                };
+                view.write(image?, out);
+            }
             Pictures::Loaded(data) => {
                 let (split, row) = split(data, at);
                 let image = split.images.sample(row).map_err(|e| e.message)?.image;

@@ -91,7 +91,43 @@ pub fn score(
         kmeans_with(features, &settings, &mut |_| on_start(start))
     })?;
     on_start(STARTS)?;
-    let assignment = &best.assignment;
+    Ok(scored(features, ids, labels, &best.assignment, k, best.objective, seed))
+}
+
+/// The final clusters of `run`, in its own numbers, compared with its classes; `None` where it has none yet.
+pub fn of_run(run: &RunFolder, seed: u64) -> Result<Option<ClusterScore>> {
+    if !run.file("clusters.csv").exists() || !run.file("embeddings.npy").exists() {
+        return Ok(None);
+    }
+    let (grouping, features, files) = (run.read_final_clusters()?, run.read_embeddings()?, run.read_files()?);
+    if grouping.cluster.len() != features.rows || files.len() != features.rows {
+        let message = format!("the clusters of {} do not fit its embeddings", run.path().display());
+        return Err(Error::file(message, "restore the files, or run it again"));
+    }
+    let names: Option<Vec<&str>> = files.iter().map(|f| f.label.as_deref()).collect();
+    let labels = names.map(|names| {
+        let classes: Vec<&str> = names.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let of = names.iter().map(|name| classes.binary_search(name).unwrap_or_default() as u32).collect();
+        Labels { classes: classes.into_iter().map(String::from).collect(), of }
+    });
+    let ids: Vec<u64> = files.iter().map(|file| file.id).collect();
+    let k = grouping.cluster.iter().max().map_or(0, |c| *c as usize + 1);
+    let objective = grouping.distance.iter().map(|d| f64::from(*d).powi(2)).sum();
+    let mut found = scored(&features, &ids, labels.as_ref(), &grouping.cluster, k, objective, seed);
+    found.clusters.retain(|cluster| cluster.size > 0);
+    Ok(Some(found))
+}
+
+/// How the clusters of `assignment` agree with the classes.
+fn scored(
+    features: &Matrix,
+    ids: &[u64],
+    labels: Option<&Labels>,
+    assignment: &[u32],
+    k: usize,
+    objective: f64,
+    seed: u64,
+) -> ClusterScore {
     let (rows, of) = sample(features, ids, assignment, seed);
     let table = labels.map(|labels| (Contingency::new(assignment, &labels.of, k, labels.classes.len()), labels));
     let name = |labels: &Labels, class: u32| labels.classes[class as usize].clone();
@@ -115,15 +151,15 @@ pub fn score(
     };
     let mut clusters: Vec<ClusterRow> = sizes.iter().enumerate().map(row).collect();
     clusters.sort_by_key(|row| std::cmp::Reverse(row.size));
-    Ok(ClusterScore {
+    ClusterScore {
         images: features.rows,
         k,
-        objective: best.objective,
+        objective,
         silhouette: silhouette(&rows, &of),
         silhouette_images: rows.rows,
         agreement,
         clusters,
-    })
+    }
 }
 
 /// All rows and their clusters, or, of very many, some that `seed` draws.

@@ -26,6 +26,9 @@ pub struct FinetuneSettings {
     pub decay: f64,
     /// Everything random follows from it.
     pub seed: u64,
+    /// Epochs between tests; 0 for one at the end. The last epoch is always tested.
+    #[serde(default)]
+    pub test_every: u32,
 }
 
 /// Accuracy and loss of fine-tuning.
@@ -39,10 +42,22 @@ pub struct FinetuneResult {
     pub best: f64,
     /// The epoch of the best accuracy, from 1.
     pub best_epoch: usize,
-    /// Accuracy after every epoch.
+    /// Accuracy after every epoch that was tested.
     pub accuracy: Vec<f64>,
     /// Mean loss of every epoch.
     pub loss: Vec<f64>,
+}
+
+impl FinetuneSettings {
+    /// Whether the network is tested after `epoch`.
+    fn tests(&self, epoch: u32) -> bool {
+        epoch + 1 == self.epochs || self.test_every > 0 && (epoch + 1).is_multiple_of(self.test_every)
+    }
+
+    /// How often it is tested.
+    pub fn tested(&self) -> usize {
+        (0..self.epochs).filter(|epoch| self.tests(*epoch)).count()
+    }
 }
 
 /// The first images of every class in an order drawn from the seed: `share` of each class, one at the least. A larger share
@@ -81,13 +96,14 @@ pub struct FinetuneProbe<'a> {
 }
 
 impl FinetuneProbe<'_> {
-    /// Trains from `weights`; `on_images` is told how many images were looked at, `on_epoch(epoch, loss, accuracy)` of every epoch.
+    /// Trains from `weights`; `on_images` is told how many images were looked at, `on_epoch(epoch, loss, accuracy)` of every epoch, the accuracy
+    /// where it was tested.
     pub fn run(
         &self,
         mut weights: Weights,
         settings: &FinetuneSettings,
         on_images: &dyn Fn(usize),
-        on_epoch: &dyn Fn(u32, f64, f64),
+        on_epoch: &dyn Fn(u32, f64, Option<f64>),
     ) -> Result<FinetuneResult> {
         let split = self.split;
         let ids = self.loader.images(Part::Train).ids();
@@ -137,19 +153,24 @@ impl FinetuneProbe<'_> {
                 );
                 on_images(draws.len());
             }
+            let loss = sum / tuned.labelled.max(1) as f64;
+            tuned.loss.push(loss);
+            if !settings.tests(epoch) {
+                on_epoch(epoch, loss, None);
+                continue;
+            }
             let (part, rows) = (split.test.0, &split.test.1);
             let extractor = Extractor { network: self.network, weights: &weights, cancel: self.cancel, on_images };
             let features = extractor.all(self.loader, part, View::Clean, FeatureKind::Pooled)?;
             let predicted = classifier.predict(&features);
             let chosen: Vec<u32> = rows.iter().map(|row| predicted[*row]).collect();
             let now = accuracy(&chosen, &split.truth);
-            tuned.loss.push(sum / tuned.labelled.max(1) as f64);
             tuned.accuracy.push(now);
             tuned.last = now;
             if now > tuned.best {
-                (tuned.best, tuned.best_epoch) = (now, tuned.accuracy.len());
+                (tuned.best, tuned.best_epoch) = (now, epoch as usize + 1);
             }
-            on_epoch(epoch, *tuned.loss.last().unwrap_or(&0.0), now);
+            on_epoch(epoch, loss, Some(now));
         }
         Ok(tuned)
     }
@@ -173,6 +194,20 @@ mod tests {
             })
             .collect();
         ProbeSplit { learn: (0..72).collect(), test: (Part::Train, vec![]), truth: vec![], classes: 3, labels }
+    }
+
+    #[test]
+    fn tests_are_at_the_end_or_as_asked() {
+        let settings =
+            FinetuneSettings { share: 1.0, epochs: 7, batch: 1, lr: 1.0, decay: 0.0, seed: 0, test_every: 0 };
+        let tested = |test_every: u32| {
+            let settings = FinetuneSettings { test_every, ..settings };
+            let epochs: Vec<u32> = (0..7).filter(|epoch| settings.tests(*epoch)).collect();
+            assert_eq!(settings.tested(), epochs.len());
+            epochs
+        };
+        assert_eq!((tested(0), tested(3), tested(9)), (vec![6], vec![2, 5, 6], vec![6]));
+        assert_eq!(tested(1).len(), 7);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A trained network as a file for PyTorch, onnxruntime and others.
 
 use crate::embed::AnyModel;
-use crate::model::WhichWeights;
+use crate::model::{WhichWeights, whole_image};
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, require_absent};
@@ -47,7 +47,7 @@ impl ExportOptions {
 }
 
 /// A network that was exported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExportResult {
     /// The file.
     pub out: PathBuf,
@@ -57,6 +57,12 @@ pub struct ExportResult {
     pub side: usize,
     /// Whether it normalises images itself.
     pub with_preprocess: bool,
+    /// What is done to an image before it is normalised; the file says it, too.
+    pub preprocessing: String,
+    /// Channel means and standard deviations of the normalisation.
+    pub mean: [f64; 3],
+    /// See `mean`.
+    pub std: [f64; 3],
 }
 
 /// Writes a network for other tools.
@@ -82,14 +88,15 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
     observer.cancel().check()?;
     files().try_for_each(|file| make_parent(file))?;
     let sample = options.sample.as_deref();
-    let (side, with_preprocess) = match &model {
+    let (side, with_preprocess, preprocessing, mean, std) = match &model {
         AnyModel::Network(model) => {
             match options.to {
                 ExportFormat::Onnx => model.write_onnx(&out, options.with_preprocess)?,
                 ExportFormat::Safetensors => model.write_safetensors(&out)?,
             }
             sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE, options.with_preprocess))?;
-            (model.network.size, options.with_preprocess)
+            let card = &model.card;
+            (model.network.size, options.with_preprocess, card.preprocessing(), card.mean, card.std)
         }
         AnyModel::Patches(model, _) => {
             match options.to {
@@ -98,8 +105,9 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
             }
             sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE))?;
             // Its ONNX model takes values from 0 to 1 in any case.
-            (model.patches().side(), true)
+            let side = model.patches().side();
+            (side, true, whole_image(side), [0.0; 3], [1.0; 3])
         }
     };
-    Ok(ExportResult { out, sample: options.sample.clone(), side, with_preprocess })
+    Ok(ExportResult { out, sample: options.sample.clone(), side, with_preprocess, preprocessing, mean, std })
 }

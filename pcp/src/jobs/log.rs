@@ -36,7 +36,7 @@ impl Observer for RunLog {
     }
 
     fn training_began(&self, start: &TrainingStart) {
-        self.pace.get_or_init(|| Pace::new(*start));
+        self.pace.get_or_init(|| Pace::new(start.clone()));
         self.told.training_began(start);
     }
 

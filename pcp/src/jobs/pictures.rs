@@ -1,7 +1,6 @@
 //! Where the images of the rows are, and small pictures of some of them.
 
 use crate::data::folder::list;
-use crate::data::resize::shrink;
 use crate::data::{Dataset, Image, Images, decode};
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::names;
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Short side of the pictures.
-const SIDE: usize = 64;
+const SIDE: usize = 112;
 
 /// The images of the rows, as far as they are at hand.
 pub enum Gallery {
@@ -74,8 +73,8 @@ impl Gallery {
         let grey = || Image { width: 8, height: 8, pixels: vec![128; 8 * 8 * 3] };
         let picture = |row: &u32| match self {
             Gallery::Files(paths) => {
-                let path = paths[*row as usize].as_ref();
-                path.and_then(|path| decode::file_then(path, |image| shrink(image, SIDE)).ok()).unwrap_or_else(grey)
+                let image = paths[*row as usize].as_ref().and_then(|path| decode::shrunk_file(path, SIDE).ok());
+                image.unwrap_or_else(grey)
             }
             Gallery::Loaded(data, found) => match found[*row as usize] {
                 Some(at) => match (&data.test, at.checked_sub(data.train.images.len())) {
@@ -118,7 +117,7 @@ mod tests {
     fn files_are_found_by_name_or_by_path() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sub")).unwrap();
-        image::RgbImage::from_pixel(90, 100, image::Rgb([200, 0, 0])).save(dir.path().join("sub/ä b.png")).unwrap();
+        image::RgbImage::from_pixel(190, 200, image::Rgb([200, 0, 0])).save(dir.path().join("sub/ä b.png")).unwrap();
         std::fs::write(dir.path().join("broken.png"), b"no").unwrap();
         let names = ["sub/ä b.png", "gone.png", "broken.png"].map(String::from);
         let gallery = Gallery::of_files(Some(dir.path()), &names).unwrap();

@@ -396,6 +396,11 @@ fn cluster(
         }
     } else if assignments.is_empty() && !run_past.is_empty() {
         (assignments, votes_from) = (run_past, VotesFrom::Epochs);
+        // As many as the run let vote, so that as many are kept as the run says.
+        let own = embeddings.run.as_ref().map_or(n, |(_, config)| config.purify.history);
+        if assignments.len() >= own {
+            assignments.truncate(own);
+        }
     } else if assignments.is_empty() {
         votes_from = VotesFrom::Repeated;
         let features = embeddings.features.clone();

@@ -1,11 +1,14 @@
 //! Training: a new run, a run that goes on, and what a run would take.
 
+mod extend;
+mod minutes;
 mod notes;
 mod request;
 #[cfg(test)]
 mod tests;
 
-pub use request::RunRequest;
+pub use extend::{ExtendOptions, extend};
+pub use request::{DEFAULT_MINUTES, RunRequest};
 
 use super::images::{read, read_again};
 use super::log::RunLog;
@@ -14,10 +17,11 @@ use crate::config::{Resolved, check_resumable};
 use crate::data::Dataset;
 use crate::method::{Method, Plan};
 use crate::model::Network;
-use crate::observe::{Observer, Silent, TrainingStart};
+use crate::observe::{Expected, Observer, Silent, TrainingStart};
 use crate::run::{About, RunFolder, RunResult, VERSION, Warning, cpu, resumed_settings};
 use crate::train::setup::check_room;
 use crate::train::{self, Forecast, Setup, State};
+use minutes::Chosen;
 use notes::describe;
 use pcp_core::error::{Error, Result, listed};
 use serde::{Deserialize, Serialize};
@@ -128,7 +132,7 @@ fn begin(
             RunFolder::create(out, false)?;
         }
     }
-    let Prepared { presets, config, dataset } = prepare(&options.request, observer)?;
+    let Prepared { presets, config, dataset, lines, expected } = prepare(&options.request, observer)?;
     let about = About {
         version: VERSION.into(),
         revision: options.caller.revision.clone(),
@@ -144,8 +148,9 @@ fn begin(
     let mut setup = Setup::new(config, dataset, run.clone(), about, RunLog::beside(&run, observer))?;
     setup.method = method.unwrap_or(setup.method);
     tell(&setup);
+    lines.iter().for_each(|line| setup.observer.note(line));
     let state = setup.begin()?;
-    finish(&setup, state, options.no_report)
+    finish(&setup, state, options.no_report, expected)
 }
 
 /// Goes on with a run that was cancelled or killed; the result is bit for bit that of a run that was not. Of a finished run it returns the
@@ -153,6 +158,10 @@ fn begin(
 pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
     let path = &options.run;
     let run = RunFolder::open(path)?;
+    if options.request.minutes.is_some() {
+        let hint = format!("leave it out; a finished run is trained further with: `extend` {}", path.display());
+        return Err(Error::usage("`minutes` is for a new run, and this one goes on as it began", hint));
+    }
     // The checkpoint says which settings were changed; without one, the list of checksums says that some were.
     let (config, about) = match run.checkpoints().is_ok_and(|found| !found.is_empty()) {
         true => run.read_any_config()?,
@@ -192,27 +201,31 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
             .note(&format!("{n} files have another size or time than when the run began, but the same pixels"));
     }
     setup.observer.note(&format!("going on {}", state.progress.place(setup.plan.config.train.rounds)));
-    finish(&setup, state, options.no_report)
+    finish(&setup, state, options.no_report, None)
 }
 
 /// Says what a run would take (memory, disk, time, clusters over the epochs), from a trial of a few steps. Nothing is left behind.
 pub fn forecast(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Forecast> {
-    let Prepared { presets, config, dataset } = prepare(request, observer)?;
-    // A folder for what the trial writes, which is removed with it.
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let place = std::env::temp_dir().join(format!("{TRIAL}{}-{number}", std::process::id()));
-    remove_dead_trials();
-    let run = RunFolder::create(&place, false)?;
-    let outcome = (|| {
+    let Prepared { presets, config, dataset, lines, .. } = prepare(request, observer)?;
+    trial_folder(|run| {
         let about = About { presets, ..About::default() };
         let cancel = observer.cancel().clone();
         let setup = Setup::new(config, dataset, run, about, Arc::new(Silent(cancel.clone())))?;
         describe(&setup, observer.as_ref());
+        lines.iter().for_each(|line| observer.note(line));
         // What is written is written before there are two threads.
         setup.initial()?;
         cancel.run_beside(move || train::forecast(&setup))?
-    })();
+    })
+}
+
+/// Calls `job` with a folder for what a trial writes, which is removed afterwards.
+fn trial_folder<T>(job: impl FnOnce(RunFolder) -> Result<T>) -> Result<T> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let place = std::env::temp_dir().join(format!("{TRIAL}{}-{number}", std::process::id()));
+    remove_dead_trials();
+    let outcome = RunFolder::create(&place, false).and_then(job);
     let _ = std::fs::remove_dir_all(&place);
     outcome
 }
@@ -236,26 +249,40 @@ fn remove_dead_trials() {
 struct Prepared {
     presets: Vec<String>,
     config: Resolved,
-    dataset: Dataset,
+    dataset: Arc<Dataset>,
+    /// What was chosen for a given time.
+    lines: Vec<String>,
+    /// Expected seconds of the epochs and of what follows, where they were measured.
+    expected: Option<Expected>,
 }
 
 /// Reads the images and checks, before anything is written, that the network can be trained on them.
 fn prepare(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Prepared> {
     let source = request.source()?;
-    let (presets, config) = request.config_for(&source)?;
+    let (presets, mut config) = request.config_for(&source)?;
     source.check_dir(!config.data.dir.is_empty())?;
-    let dataset = read(config.load_request()?, observer)?;
-    let plan = Plan::new(config.resolve(&dataset)?, Arc::new(dataset))?;
+    let budget = request.time_budget(&source)?;
+    if let Some(budget) = &budget {
+        budget.before_reading(&mut config, &source, observer)?;
+    }
+    let dataset = Arc::new(read(config.load_request()?, observer)?);
+    let (config, dataset, lines, expected) = match budget {
+        Some(budget) => {
+            let Chosen { config, dataset, lines, expected } = budget.choose(config, dataset, observer)?;
+            (config, dataset, lines, Some(expected))
+        }
+        None => (config.resolve(&dataset)?, dataset, Vec::new(), None),
+    };
+    let plan = Plan::new(config, dataset)?;
     let network =
         Network::new(&plan.config.network, plan.config.data.size)?.with_precision(plan.config.train.precision);
     check_room(&network, &plan, pcp_core::memory::free())?;
     let Plan { config, dataset, .. } = plan;
-    let dataset = Arc::unwrap_or_clone(dataset);
     if !config.train.init_from.is_empty() {
         let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;
         observer.note(&format!("begins with {}: {}", config.train.init_from, adopted.summary()));
     }
-    Ok(Prepared { presets, config, dataset })
+    Ok(Prepared { presets, config, dataset, lines, expected })
 }
 
 /// Tells what the run will do, and what is unusual about it.
@@ -266,13 +293,14 @@ fn tell(setup: &Setup) {
 }
 
 /// Trains to the end, and writes the page.
-fn finish(setup: &Setup, state: State, no_report: bool) -> Result<TrainResult> {
+fn finish(setup: &Setup, state: State, no_report: bool, expected: Option<Expected>) -> Result<TrainResult> {
     let schedule = &setup.plan.schedule;
     let start = TrainingStart {
         epochs_per_round: schedule.epochs(),
         total_epochs: schedule.total_epochs(),
         done: state.progress.metrics_lines as u32,
         images: setup.plan.samples(),
+        expected,
     };
     setup.observer.training_began(&start);
     let result = train::train(setup, state);

@@ -17,7 +17,7 @@ pub struct ModelCard {
     pub precision: Precision,
     /// Side of its images.
     pub size: usize,
-    /// The clean view's margin.
+    /// The clean view's margin; 0 for the whole image.
     pub margin: f64,
     /// The short side to which photographs are shrunk first; 0 keeps them as they are.
     #[serde(default)]
@@ -45,6 +45,18 @@ impl ModelCard {
         Ok(Network::new(&self.network, self.size)?.with_precision(self.precision.or_f32()))
     }
 
+    /// The preprocessing of images in words, but for the normalisation.
+    pub fn preprocessing(&self) -> String {
+        let side = self.size;
+        match self.margin {
+            0.0 => whole_image(side),
+            margin => {
+                let short = (side as f64 * margin.max(1.0)).round();
+                format!("short side resized to {short} px, centre of {side} x {side} px")
+            }
+        }
+    }
+
     /// The preprocessing of images.
     pub fn clean_view(&self) -> CleanView {
         let augmenter = Augmenter {
@@ -56,4 +68,8 @@ impl ModelCard {
         };
         CleanView { augmenter, stored: self.stored.unwrap_or(usual_stored_side(self.size)) }
     }
+}
+/// The preprocessing that keeps the whole area of an image, in words.
+pub fn whole_image(side: usize) -> String {
+    format!("the whole image resized to {side} x {side} px, whatever its shape")
 }

@@ -62,14 +62,10 @@ impl Model {
 
     /// Metadata: the preprocessing of the input, and the outputs.
     fn facts(&self, preprocess: bool) -> [(&'static str, String); 4] {
-        let (side, margin) = (self.network.size, self.card.margin);
         let values = if preprocess { "RGB from 0 to 1" } else { "RGB from 0 to 1, minus mean, divided by std" };
         let list = |v: [f64; 3]| v.map(|x| x.to_string()).join(" ");
         [
-            (
-                "input",
-                format!("{values}; short side resized to {:.0}, centre {side} px", side as f64 * margin.max(1.0)),
-            ),
+            ("input", format!("{values}; {}", self.card.preprocessing())),
             ("mean", list(self.card.mean)),
             ("std", list(self.card.std)),
             ("outputs", "embedding: unit vectors; pooled: the output of the layer before them".into()),

@@ -74,7 +74,8 @@ pub fn collection_section(
         .collect();
     let outliers: Vec<u32> = c.suspicious.iter().take(SHOWN).map(|row| pool.add(*row as u32)).collect();
     let clustering = Clustering::new(&c.grouping, c.labels.as_ref(), None);
-    let sheets = clustering.sheets(&mut pool);
+    let mut sheets = clustering.sheets(&mut pool);
+    clustering.all_sheets(&mut sheets, &mut pool);
     // The map uses cosine distances, whatever the metric of the clusters. Features that t-SNE refuses have no map.
     let map = match map(&c.features, limits.points, &mut pool, on_step) {
         Err(e) if e.kind == Kind::Stopped => return Err(e),
@@ -82,8 +83,8 @@ pub fn collection_section(
     };
     let shown: Vec<u32> = pool.rows[..pool.rows.len().min(limits.images)].to_vec();
     let small = pictures(&shown);
-    let thumbnails =
-        sprites::thumbnails(&small, &(0..small.len() as u32).collect::<Vec<_>>(), limits.bytes).unwrap_or_default();
+    let shown = sprites::Shown { images: &small, files: None };
+    let thumbnails = shown.thumbnails(&(0..small.len() as u32).collect::<Vec<_>>(), limits.bytes).unwrap_or_default();
     Ok(PageSection(json!({
         "name": c.name,
         "sentence": c.sentence,

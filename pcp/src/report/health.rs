@@ -30,6 +30,21 @@ pub struct Light {
     pub name: &'static str,
     pub level: Level,
     pub text: String,
+    /// What to do about it, unless all is well.
+    pub advice: Option<&'static str>,
+}
+
+/// What to do about a light that is not good.
+fn advice(name: &str, level: Level) -> Option<&'static str> {
+    if !matches!(level, Level::Bad | Level::Fair) {
+        return None;
+    }
+    match name {
+        "Collapse" => Some("Train again with a lower learning rate (--set train.lr=0.01) or longer (--minutes)."),
+        "Balance" => Some("Try more clusters (--clusters), or look whether the large cluster is one kind of image."),
+        "Stability" => Some("Train longer (pcp train --extend RUN), or try fewer clusters (--clusters)."),
+        _ => Some("Train longer (pcp train --extend RUN), or filter less (--gamma 0.3)."),
+    }
 }
 
 /// The level of a value that should be large.
@@ -66,8 +81,10 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     });
     let churn = match (clustering, contents.records.iter().rev().find_map(|r| r.churn)) {
         (Some(_), Some(churn)) => {
-            let text =
-                format!("Images keep {} of their cluster partners since the epoch before.", percent(1.0 - churn));
+            let text = format!(
+                "In the last epoch, images kept {} of their cluster partners of the one before.",
+                percent(1.0 - churn)
+            );
             (level(1.0 - churn, SAME), text)
         }
         (Some(_), None) => (Level::Unknown, "There is no earlier clustering to compare with.".into()),
@@ -76,7 +93,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     let kept = clustering.map_or_else(no_clusters, |c| {
         let text = match c.kept() {
             0.0 => "Purification kept nothing: every image learns alone.".to_string(),
-            kept => format!("{} of the images are kept and learn from their clusters.", percent(kept)),
+            kept => format!("{} of the images are kept in their clusters, {}.", percent(kept), contents.grouped),
         };
         (level(c.kept(), KEPT), text)
     });
@@ -85,9 +102,10 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     let light = |(name, (level, text)): (&'static str, (Level, String))| match warned(contents, name) {
         // After an earlier warning, the light is at most fair.
         Some(times) if matches!(level, Level::Good | Level::Unknown) => {
-            Light { name, level: Level::Fair, text: format!("{text} The run warned of it {times}.") }
+            let (level, text) = (Level::Fair, format!("{text} The run warned of it {times}."));
+            Light { name, level, text, advice: advice(name, level) }
         }
-        _ => Light { name, level, text },
+        _ => Light { name, level, text, advice: advice(name, level) },
     };
     lights.into_iter().map(light).collect()
 }

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 const SHEETS: usize = 6;
 /// Members that a sheet shows of every status, in the order of [`Status::ALL`].
 const SHOWN: [usize; 5] = [15, 15, 7, 7, 7];
+/// Images that the sheets of all clusters together show, about.
+const ALL_SHOWN: usize = 3000;
 /// Number of outliers.
 const OUTLIERS: usize = 30;
 /// The most clusters in the list.
@@ -128,17 +130,33 @@ impl<'a> Clustering<'a> {
         for (name, clusters) in kinds.into_iter().filter(|(_, clusters)| !clusters.is_empty()) {
             named.push(json!({ "name": name, "clusters": clusters.iter().map(|c| c.id).collect::<Vec<_>>() }));
             for cluster in clusters {
-                sheets.entry(cluster.id).or_insert_with(|| self.sheet(cluster, pool));
+                sheets.entry(cluster.id).or_insert_with(|| self.sheet(cluster, SHOWN, pool));
             }
         }
         let sheets: serde_json::Map<String, Value> = sheets.into_iter().map(|(id, s)| (id.to_string(), s)).collect();
         json!({ "kinds": named, "of": sheets })
     }
 
+    /// Adds sheets of the other clusters to those of [`sheets`](Self::sheets), with fewer members where there are many clusters.
+    pub fn all_sheets(&self, sheets: &mut Value, pool: &mut Pool) {
+        let listed: Vec<&Cluster> = self.clusters.iter().take(LISTED).collect();
+        let share = (ALL_SHOWN as f64 / (listed.len().max(1) * SHOWN.iter().sum::<usize>()) as f64).min(1.0);
+        let shown = SHOWN.map(|n| ((n as f64 * share) as usize).max(1));
+        for cluster in &listed {
+            let place = &mut sheets["of"][cluster.id.to_string()];
+            if place.is_null() {
+                *place = self.sheet(cluster, shown, pool);
+            }
+        }
+        if let (Some(kinds), true) = (sheets["kinds"].as_array_mut(), listed.len() > SHEETS) {
+            kinds.push(json!({ "name": "All", "clusters": listed.iter().map(|c| c.id).collect::<Vec<_>>() }));
+        }
+    }
+
     /// Members of every status: kept ones from the nearest, others from the farthest.
-    fn sheet(&self, cluster: &Cluster, pool: &mut Pool) -> Value {
+    fn sheet(&self, cluster: &Cluster, shown: [usize; 5], pool: &mut Pool) -> Value {
         let mut groups = Vec::new();
-        for (status, shown) in Status::ALL.into_iter().zip(SHOWN) {
+        for (status, shown) in Status::ALL.into_iter().zip(shown) {
             let mut rows: Vec<u32> =
                 cluster.members.iter().copied().filter(|r| self.grouping.status[*r as usize] == status).collect();
             if status != Status::Kept {

@@ -1,12 +1,16 @@
 //! Thumbnails: many small pictures in few JPEG sheets, as `data:` URIs within a budget of bytes.
 
+use crate::data::augment::Augmenter;
 use crate::data::resize::{Region, Resampler};
-use crate::data::{Image, Images};
+use crate::data::{Image, Images, decode};
+use crate::evaluate::heatmap::{Heat, overlay};
 use image::ExtendedColorType;
 use image::codecs::jpeg::JpegEncoder;
 use pcp_core::error::Result;
 use rayon::prelude::*;
 use serde::Serialize;
+use std::borrow::Cow;
+use std::path::Path;
 
 /// Tiles in a row, and rows of a sheet.
 const COLUMNS: usize = 64;
@@ -31,33 +35,77 @@ pub struct Sprites {
     pub sheets: Vec<String>,
 }
 
-/// Thumbnails of `rows`, in at most `budget` bytes: the last are left out if they do not fit.
-pub fn thumbnails(images: &Images, rows: &[u32], budget: usize) -> Result<Sprites> {
-    let wanted = match rows.len() {
-        0..=2000 => 56,
-        2001..=4000 => 48,
-        _ => 40,
-    };
-    // Not larger than the images.
-    let short = |row: &u32| images.sample(*row as usize).map(|s| s.image.width.min(s.image.height));
-    let largest = rows.par_iter().map(short).try_reduce(|| 0, |a, b| Ok(a.max(b)))?;
-    let largest = if rows.is_empty() { wanted } else { largest.next_multiple_of(BLOCK) };
-    let side = wanted.min(largest);
-    let tiles: Vec<Vec<u8>> = rows
-        .par_iter()
-        .map_init(Resampler::default, |resampler, row| Ok(tile(resampler, &images.sample(*row as usize)?.image, side)))
-        .collect::<Result<_>>()?;
-    Ok(pack(&tiles, side, budget))
+/// Images to show: those in memory and, where these were shrunk to less than what is shown, their files.
+pub struct Shown<'a> {
+    /// The images in memory.
+    pub images: &'a Images,
+    /// The folder of their files, and the short side that larger ones were shrunk to.
+    pub files: Option<(&'a Path, usize)>,
 }
 
-/// For every image and its heat (`cells` by `cells` values from 0 on) two tiles: the image, and the image under its heat.
-pub fn heat_maps(images: &Images, heat: &[(u32, &[f32])], cells: usize, side: usize, budget: usize) -> Result<Sprites> {
-    let mut resampler = Resampler::default();
+impl Shown<'_> {
+    /// Thumbnails of `rows`, in at most `budget` bytes: the last are left out if they do not fit. The fewer, the larger.
+    pub fn thumbnails(&self, rows: &[u32], budget: usize) -> Result<Sprites> {
+        let side = match rows.len() {
+            0..=800 => 112,
+            801..=2000 => 80,
+            2001..=4000 => 56,
+            _ => 48,
+        };
+        self.tiles(rows, side, budget)
+    }
+
+    /// Tiles of `rows` of `side` pixels, or fewer where no image is as large, in at most `budget` bytes.
+    pub fn tiles(&self, rows: &[u32], side: usize, budget: usize) -> Result<Sprites> {
+        // Not larger than the images.
+        let short = |row: &u32| {
+            let image = self.images.sample(*row as usize)?.image;
+            Ok(if self.was_shrunk(&image, side) { side } else { image.width.min(image.height) })
+        };
+        let largest = rows.par_iter().map(short).try_reduce(|| 0, |a: usize, b| Ok(a.max(b)))?;
+        let side = if rows.is_empty() { side } else { side.min(largest.next_multiple_of(BLOCK)) };
+        let tiles: Vec<Vec<u8>> = (rows.par_iter())
+            .map_init(Resampler::default, |resampler, row| Ok(tile(resampler, &*self.picture(*row, side)?, side)))
+            .collect::<Result<_>>()?;
+        Ok(pack(&tiles, side, budget))
+    }
+
+    /// Whether the file of `image` is larger, and `side` is too.
+    fn was_shrunk(&self, image: &Image, side: usize) -> bool {
+        let short = image.width.min(image.height);
+        self.files.is_some_and(|(_, stored)| short == stored && short < side)
+    }
+
+    /// The image of `row`, from its file where it was shrunk below `side` when it was read.
+    fn picture(&self, row: u32, side: usize) -> Result<Cow<'_, Image>> {
+        let image = self.images.sample(row as usize)?.image;
+        let Some((folder, _)) = self.files.filter(|_| self.was_shrunk(&image, side)) else { return Ok(image) };
+        let larger = decode::shrunk_file(&folder.join(&self.images.names()[row as usize]), side).ok();
+        // A file that has another shape was changed.
+        let shape = |image: &Image| image.width as f64 / image.height.max(1) as f64;
+        Ok(match larger.filter(|larger| (shape(larger) / shape(&image) - 1.0).abs() < 0.1) {
+            Some(larger) => Cow::Owned(larger),
+            None => image,
+        })
+    }
+}
+
+/// For every image and its heat (`cells` by `cells` values from 0 on) two tiles: the clean view of the image by `view`, and the same under its
+/// heat, as `pcp eval heatmap` draws it.
+pub fn heat_maps(
+    images: &Images,
+    view: &Augmenter,
+    heat: &[(u32, &[f32])],
+    cells: usize,
+    side: usize,
+    budget: usize,
+) -> Result<Sprites> {
     let mut tiles = Vec::new();
     for (row, heat) in heat {
-        let plain = tile(&mut resampler, &images.sample(*row as usize)?.image, side);
-        let hot = overlay(&plain, heat, cells, side);
-        tiles.extend([plain, hot]);
+        let plain = view.picture(&images.sample(*row as usize)?.image, side);
+        let values = heat.iter().map(|h| if h.is_finite() { *h } else { 0.0 }).collect();
+        let hot = overlay(&plain, &Heat { side: cells, values });
+        tiles.extend([plain.pixels, hot.into_raw()]);
     }
     Ok(pack(&tiles, side, budget))
 }
@@ -69,34 +117,6 @@ fn tile(resampler: &mut Resampler, image: &Image, side: usize) -> Vec<u8> {
     let mut values = vec![0.0; side * side * 3];
     resampler.interleaved(image, region, side, side, &mut values);
     values.into_iter().map(|v| (v * 255.0 + 0.5) as u8).collect()
-}
-
-/// A grey picture under its heat map in yellow to red.
-fn overlay(plain: &[u8], heat: &[f32], cells: usize, side: usize) -> Vec<u8> {
-    const WARM: [f32; 3] = [255.0, 214.0, 64.0];
-    const HOT: [f32; 3] = [214.0, 20.0, 40.0];
-    let hottest = heat.iter().copied().filter(|h| h.is_finite()).fold(0.0, f32::max).max(f32::MIN_POSITIVE);
-    let at = |x: usize, y: usize| (heat[y * cells + x] / hottest).clamp(0.0, 1.0);
-    // The two cells around a pixel's middle, and how far it is towards the second.
-    let between = |p: usize| {
-        let x = ((p as f32 + 0.5) * cells as f32 / side as f32 - 0.5).clamp(0.0, (cells - 1) as f32);
-        (x as usize, (x as usize + 1).min(cells - 1), x.fract())
-    };
-    let mut out = Vec::with_capacity(plain.len());
-    for (i, pixel) in plain.chunks_exact(3).enumerate() {
-        let ((x0, x1, fx), (y0, y1, fy)) = (between(i % side), between(i / side));
-        let row = |y: usize| at(x0, y) * (1.0 - fx) + at(x1, y) * fx;
-        let h = row(y0) * (1.0 - fy) + row(y1) * fy;
-        // NaN counts as no heat.
-        let h = if h.is_finite() { h } else { 0.0 };
-        let grey = pixel.iter().map(|p| f32::from(*p)).sum::<f32>() / 3.0;
-        let alpha = 0.8 * h.sqrt();
-        out.extend((0..3).map(|c| {
-            let colour = WARM[c] * (1.0 - h) + HOT[c] * h;
-            (grey * (1.0 - alpha) + colour * alpha) as u8
-        }));
-    }
-    out
 }
 
 /// Tiles of `side` pixels in sheets.

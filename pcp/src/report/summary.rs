@@ -114,7 +114,7 @@ pub fn tiles(contents: &Contents) -> Vec<[String; 3]> {
     }
     if let Some((clusters, kept)) = kept(contents) {
         add("Clusters", thousands(clusters), contents.grouped.clone());
-        add("Kept", format!("{:.0} %", 100.0 * kept), "of the images".into());
+        add("Kept", format!("{:.0} %", 100.0 * kept), format!("of the images, {}", contents.grouped));
     }
     let classes = contents.labels.as_ref().map(|l| format!("{} classes", l.classes.len()));
     add("Images", thousands(contents.files.len()), classes.unwrap_or_else(|| "no labels".into()));

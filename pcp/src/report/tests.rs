@@ -2,7 +2,7 @@
 
 use super::curves::{POINTS, thin};
 use super::page::inert;
-use super::sprites::{Sprites, base64, heat_maps, pack, thumbnails};
+use super::sprites::{Shown, Sprites, base64, heat_maps, pack};
 use super::summary::{clock, thousands};
 use super::*;
 use crate::data::Image;
@@ -98,7 +98,7 @@ fn every_tile_is_where_the_page_looks_for_it() {
         images.push(u64::from(i), i.to_string(), plain(20, 30, [i * 3, 255 - i * 3, 90]));
     }
     let rows: Vec<u32> = (0..70).rev().collect();
-    let sprites = thumbnails(&images, &rows, usize::MAX).unwrap();
+    let sprites = shown(&images).thumbnails(&rows, usize::MAX).unwrap();
     assert_eq!((sprites.side, sprites.columns, sprites.count, sprites.sheets.len()), (24, 64, 70, 1));
     let sheet = opened(&sprites.sheets[0]);
     assert_eq!(sheet.dimensions(), (64 * 24, 2 * 24));
@@ -106,8 +106,33 @@ fn every_tile_is_where_the_page_looks_for_it() {
         let pixel = sheet.get_pixel((i % 64 * 24 + 12) as u32, (i / 64 * 24 + 12) as u32);
         assert!(pixel[0].abs_diff(*row as u8 * 3) < 12, "tile {i}: {pixel:?}");
     }
-    let none = thumbnails(&images, &[], 0).unwrap();
+    let none = shown(&images).thumbnails(&[], 0).unwrap();
     assert_eq!((none.count, none.sheets.len()), (0, 0));
+}
+
+fn shown(images: &Images) -> Shown<'_> {
+    Shown { images, files: None }
+}
+
+/// Images that were shrunk are shown from their files, unless these have another shape now.
+#[test]
+fn thumbnails_are_made_from_the_files_where_they_are_larger() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = |name: &str, width: u32, height: u32, colour: [u8; 3]| {
+        image::RgbImage::from_pixel(width, height, image::Rgb(colour)).save(dir.path().join(name)).unwrap();
+    };
+    save("a.png", 300, 200, [200, 0, 0]);
+    save("b.png", 200, 300, [200, 0, 0]);
+    let mut images = Images::default();
+    for (i, name) in ["a.png", "b.png", "gone.png"].iter().enumerate() {
+        images.push(i as u64, name.to_string(), plain(48, 32, [0, 0, 200]));
+    }
+    let made = Shown { images: &images, files: Some((dir.path(), 32)) }.tiles(&[0, 1, 2], 64, usize::MAX).unwrap();
+    assert_eq!((made.side, made.count), (64, 3));
+    let sheet = opened(&made.sheets[0]);
+    let red = |i: u32| sheet.get_pixel(i * 64 + 32, 32)[0] > 150;
+    assert_eq!([red(0), red(1), red(2)], [true, false, false]);
+    assert_eq!(shown(&images).tiles(&[0], 64, usize::MAX).unwrap().side, 32, "no larger than the image");
 }
 
 #[test]
@@ -123,19 +148,25 @@ fn thumbnails_keep_to_their_budget() {
     assert_eq!((none.count, none.sheets.len()), (0, 0));
 }
 
+/// Views of whole images.
+fn view() -> Augmenter {
+    let recipe = crate::config::AugmentSettings::default();
+    Augmenter { size: 32, margin: 0.0, mean: [0.5; 3], std: [0.2; 3], recipe }
+}
+
 #[test]
 fn heat_is_red_where_it_is_hot() {
     let mut images = Images::default();
     images.push(0, "a".into(), plain(64, 64, [100, 100, 100]));
     // Hot in the lower right corner only.
-    let sprites = heat_maps(&images, &[(0, &[0.0, 0.0, 0.0, 5.0])], 2, 96, usize::MAX).unwrap();
+    let sprites = heat_maps(&images, &view(), &[(0, &[0.0, 0.0, 0.0, 5.0])], 2, 96, usize::MAX).unwrap();
     assert_eq!(sprites.count, 2);
     let sheet = opened(&sprites.sheets[0]);
     let (cold, hot) = (sheet.get_pixel(96 + 4, 4), sheet.get_pixel(96 + 90, 90));
-    assert!(cold[0].abs_diff(100) < 12 && cold[2].abs_diff(100) < 12, "{cold:?}");
-    assert!(hot[0] > 150 && hot[2] < 80, "{hot:?}");
+    assert!(cold[2] > cold[0] && cold[0].abs_diff(75) < 12, "blue where it is cold: {cold:?}");
+    assert!(hot[0] > 100 && hot[2] < 80, "{hot:?}");
     // NaN counts as no heat.
-    heat_maps(&images, &[(0, &[f32::NAN, 0.0, 0.0, 0.0])], 2, 96, usize::MAX).unwrap();
+    heat_maps(&images, &view(), &[(0, &[f32::NAN, 0.0, 0.0, 0.0])], 2, 96, usize::MAX).unwrap();
 }
 
 #[test]
@@ -145,7 +176,7 @@ fn heat_maps_are_shown_when_they_are_there() {
     let mut images = Images::default();
     (0..3).for_each(|i| images.push(i, i.to_string(), plain(16, 16, [90, 90, 90])));
     let mut pool = Pool::default();
-    assert!(heat(&run, &images, &mut pool, usize::MAX).unwrap().is_none());
+    assert!(heat(&run, &images, &view(), &mut pool, usize::MAX).unwrap().is_none());
     let write = |rows: &[u32]| {
         pcp_core::io::npy::write_npz(&run.file("heat.npz"), |z| {
             z.add("row", rows)?;
@@ -155,11 +186,11 @@ fn heat_maps_are_shown_when_they_are_there() {
         .unwrap();
     };
     write(&[2, 0]);
-    let shown = heat(&run, &images, &mut pool, usize::MAX).unwrap().unwrap();
+    let shown = heat(&run, &images, &view(), &mut pool, usize::MAX).unwrap().unwrap();
     assert_eq!((&shown["pictures"]["count"], &shown["image"], &pool.rows), (&json!(4), &json!([0, 1]), &vec![2, 0]));
     for wrong in [&[2u32, 3][..], &[2]] {
         write(wrong);
-        assert!(heat(&run, &images, &mut pool, usize::MAX).unwrap_err().message.contains("does not fit"));
+        assert!(heat(&run, &images, &view(), &mut pool, usize::MAX).unwrap_err().message.contains("does not fit"));
     }
 }
 

@@ -121,7 +121,7 @@ impl RunResult {
         percent("the same on pooled features", self.knn_pooled, String::new());
         percent("classifier on the test images", self.classifier, String::new());
         rows.push(("clusters".into(), self.clusters.to_string()));
-        rows.push(("share of images kept in them".into(), format!("{:.0} %", self.kept * 100.0)));
+        rows.push(("images kept in them, at the end".into(), format!("{:.0} %", self.kept * 100.0)));
         rows.push(("images, epochs".into(), format!("{}, {}", self.images, self.epochs)));
         rows.push(("time".into(), duration(self.seconds)));
         let protocol = self.protocol.as_ref().map(|p| format!("  ({p})\n")).unwrap_or_default();

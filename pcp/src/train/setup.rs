@@ -48,12 +48,12 @@ impl Setup {
     /// Puts a run together.
     pub fn new(
         config: Resolved,
-        dataset: Dataset,
+        dataset: impl Into<Arc<Dataset>>,
         run: RunFolder,
         about: About,
         observer: Arc<dyn Observer>,
     ) -> Result<Setup> {
-        let dataset = Arc::new(dataset);
+        let dataset = dataset.into();
         let network = Network::new(&config.network, config.data.size)?.with_precision(config.train.precision);
         let network = Arc::new(network);
         let loader = Loader::new(dataset.clone(), config.augmenter());
@@ -188,7 +188,7 @@ impl Setup {
     }
 
     /// Features of all images of `part`.
-    fn features(&self, weights: &Weights, part: Part, view: View, kind: FeatureKind) -> Result<Matrix> {
+    pub(super) fn features(&self, weights: &Weights, part: Part, view: View, kind: FeatureKind) -> Result<Matrix> {
         let on_images = |n| self.observer.advance(n);
         let extractor = Extractor { network: &self.network, weights, cancel: self.cancel(), on_images: &on_images };
         extractor.all(&self.loader, part, view, kind)

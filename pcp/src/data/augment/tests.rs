@@ -414,3 +414,32 @@ fn settings_out_of_range_are_refused_by_name() {
         assert!(recipe.check().is_err_and(|e| e.message.contains(name)));
     }
 }
+
+#[test]
+fn without_a_margin_the_whole_image_is_seen() {
+    let augmenter = Augmenter { margin: 0.0, mean: [0.0; 3], std: [1.0; 3], ..augmenter(4) };
+    // Three columns of two pixels: red, green, blue; twice as wide as high.
+    let column = |x: usize| {
+        if x < 4 {
+            [255, 0, 0]
+        } else if x < 8 {
+            [0, 255, 0]
+        } else {
+            [0, 0, 255]
+        }
+    };
+    let wide = Image { width: 12, height: 6, pixels: (0..72).flat_map(|i| column(i % 12)).collect() };
+    let seen = augmenter.picture(&wide, 3);
+    let strongest = |pixel: usize| (0..3).max_by_key(|c| seen.pixels[pixel * 3 + c]);
+    assert_eq!([strongest(0), strongest(1), strongest(2)], [Some(0), Some(1), Some(2)], "nothing is cut off");
+    let mut view = vec![0.0; 48];
+    augmenter.clean_view(&wide, &mut view);
+    assert!(view[0] > 0.8 && view[11] > 0.8, "the left is red and the right is blue: {view:?}");
+    let centre = Augmenter { margin: 1.0, ..augmenter.clone() }.picture(&wide, 3);
+    assert!(centre.pixels[0] < seen.pixels[0] && centre.pixels[1] > 100, "the centre alone: {:?}", centre.pixels);
+    let square = picture(6, 6, 3);
+    let (mut a, mut b) = (vec![0.0; 48], vec![0.0; 48]);
+    augmenter.clean_view(&square, &mut a);
+    Augmenter { margin: 1.0, ..augmenter }.clean_view(&square, &mut b);
+    assert_eq!(a, b, "of a square both are the same");
+}

@@ -1,7 +1,7 @@
 //! Tests of decoding: every format, every kind of pixel, every way to be broken.
 
 use super::*;
-use image::{GrayImage, ImageBuffer, Luma, Rgb, RgbImage, Rgba, RgbaImage};
+use image::{GenericImageView, ImageBuffer, Luma, Rgb, RgbImage, Rgba, RgbaImage};
 
 fn encoded(picture: &DynamicImage, format: ImageFormat) -> Vec<u8> {
     let mut out = Cursor::new(Vec::new());
@@ -277,4 +277,30 @@ proptest::proptest! {
         file[at] ^= flip;
         let _ = bytes(&file);
     }
+}
+
+/// A JPEG that is much larger than what is asked for is decoded at a part of its size, and looks the same.
+#[test]
+fn large_jpegs_are_reduced_and_look_the_same() {
+    let photo = RgbImage::from_fn(640, 400, |x, y| {
+        Rgb([(x * 255 / 640) as u8, (y * 255 / 400) as u8, if (x / 80 + y / 80) % 2 == 0 { 40 } else { 200 }])
+    });
+    let jpeg = encoded(&photo.clone().into(), ImageFormat::Jpeg);
+    assert_eq!(reduced_jpeg(&jpeg, (640, 400), 20).unwrap().dimensions(), (80, 50), "an eighth");
+    assert_eq!(reduced_jpeg(&jpeg, (640, 400), 50).unwrap().dimensions(), (160, 100), "a quarter");
+    assert_eq!(reduced_jpeg(&jpeg, (640, 400), 100).unwrap().dimensions(), (320, 200), "a half");
+    assert!(reduced_jpeg(&jpeg, (640, 400), 101).is_none() && reduced_jpeg(&jpeg, (640, 400), 0).is_none());
+    for side in [20, 50, 100, 200, 400, 500] {
+        let (quick, slow) = (shrunk_bytes(&jpeg, side).unwrap(), shrink(bytes(&jpeg).unwrap(), side));
+        assert_eq!((quick.width, quick.height), (slow.width, slow.height), "{side}");
+        let far = quick.pixels.iter().zip(&slow.pixels).map(|(a, b)| u64::from(a.abs_diff(*b))).sum::<u64>();
+        assert!(far as f64 / (quick.pixels.len() as f64) < 3.0, "{side}: {far}");
+    }
+    let turned = shrunk_bytes(&turned(&jpeg, 6), 20).unwrap();
+    assert_eq!((turned.width, turned.height), (20, 32), "turned by its EXIF data");
+    let grey = encoded(&DynamicImage::from(photo).into_luma8().into(), ImageFormat::Jpeg);
+    let (quick, slow) = (shrunk_bytes(&grey, 20).unwrap(), shrink(bytes(&grey).unwrap(), 20));
+    assert!(quick.pixels.iter().zip(&slow.pixels).all(|(a, b)| a.abs_diff(*b) < 24));
+    assert!(shrunk_bytes(&jpeg[..jpeg.len() / 2], 20).unwrap_err().contains("truncated"));
+    assert!(shrunk_bytes(b"no", 20).is_err());
 }

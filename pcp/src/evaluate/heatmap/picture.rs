@@ -77,11 +77,7 @@ impl Picture {
 
     /// The clean view's square cut out of the image, `side` px wide.
     pub fn square(&self, augmenter: &Augmenter, side: usize) -> Image {
-        let plain = Augmenter { size: side, mean: [0.0; 3], std: [1.0; 3], ..augmenter.clone() };
-        let mut values = vec![0.0; side * side * 3];
-        plain.clean_view(&self.image, &mut values);
-        let pixels = values.iter().map(|v| (v * 255.0).round().clamp(0.0, 255.0) as u8).collect();
-        Image { width: side, height: side, pixels }
+        augmenter.picture(&self.image, side)
     }
 
     /// The heat over its clean view.
@@ -94,12 +90,15 @@ impl Picture {
     /// The boxes in shares of the clean view's square; `None` where none reaches into it.
     fn boxes(&self, augmenter: &Augmenter) -> Option<Vec<[f32; 4]>> {
         let (w, h) = (self.image.width as f32, self.image.height as f32);
-        // The square shows this much of the short side.
-        let side = w.min(h) / augmenter.margin.max(1.0);
-        let (left, top) = ((w - side) / 2.0, (h - side) / 2.0);
+        // The square shows this much of the width and the height.
+        let (wide, high) = match augmenter.margin {
+            0.0 => (w, h),
+            margin => (w.min(h) / margin.max(1.0), w.min(h) / margin.max(1.0)),
+        };
+        let (left, top) = ((w - wide) / 2.0, (h - high) / 2.0);
         let share = |b: &[f32; 4]| {
-            let x = |v: f32| ((v - left) / side).clamp(0.0, 1.0);
-            let y = |v: f32| ((v - top) / side).clamp(0.0, 1.0);
+            let x = |v: f32| ((v - left) / wide).clamp(0.0, 1.0);
+            let y = |v: f32| ((v - top) / high).clamp(0.0, 1.0);
             [x(b[0]), y(b[1]), x(b[2]), y(b[3])]
         };
         let boxes: Vec<[f32; 4]> = self.annotation.as_ref()?.objects.iter().map(|o| share(&o.bounds)).collect();

@@ -1,7 +1,7 @@
 //! Clusters of a run's features against the classes, and what purification did to the clusters it learned from.
 
 use super::{EmbeddedSplit, MeasuredImages, read_report, write_report};
-use crate::evaluate::clusters::{ClusterScore, EpochFilter, STARTS, filters, score};
+use crate::evaluate::clusters::{ClusterScore, EpochFilter, STARTS, filters, of_run, score};
 use crate::jobs::part::on_pool;
 use crate::observe::Observer;
 use crate::run::RunFolder;
@@ -66,6 +66,9 @@ pub struct ClustersReport {
     /// The clusters, and their agreement with the classes.
     #[serde(flatten)]
     pub score: ClusterScore,
+    /// The run's own final clusters of the training images, in the numbers that its page and its tables have; `None` before it has any.
+    #[serde(default)]
+    pub of_run: Option<ClusterScore>,
     /// What purification did in each epoch whose clusters the run folder has; empty without labels.
     pub filter: Vec<EpochFilter>,
 }
@@ -77,7 +80,7 @@ pub fn eval_clusters(options: &EvalClustersOptions, observer: &Arc<dyn Observer>
     }
     let run = RunFolder::open(&options.run)?;
     let (config, _) = run.read_config()?;
-    let filter = filters(&run)?;
+    let (filter, of_run) = (filters(&run)?, of_run(&run, config.train.seed)?);
     let embedded = EmbeddedSplit::new(&run, &config, options.best, None, observer)?;
     let labels = embedded.labels().cloned();
     let images = embedded.features.rows;
@@ -96,7 +99,7 @@ pub fn eval_clusters(options: &EvalClustersOptions, observer: &Arc<dyn Observer>
     let score = on_pool("clustering", starts, observer, move |part| {
         score(&features, &ids, labels.as_ref(), k, seed, &mut |done| part.step(done as usize, starts))
     })?;
-    let report = ClustersReport { origin: embedded.origin, score, filter };
+    let report = ClustersReport { origin: embedded.origin, score, of_run, filter };
     write_report(&run, FILE, &report)?;
     Ok(report)
 }

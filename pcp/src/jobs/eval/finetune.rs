@@ -35,6 +35,8 @@ pub struct EvalFinetuneOptions {
     pub lr: f64,
     /// Everything random follows from it.
     pub seed: u64,
+    /// Epochs between tests; 0 for one at the end.
+    pub test_every: u32,
     /// Use the weights of the best probe instead of the last.
     pub best: bool,
 }
@@ -50,6 +52,7 @@ impl EvalFinetuneOptions {
             batch: 64,
             lr: 0.01,
             seed: 0,
+            test_every: 0,
             best: false,
         }
     }
@@ -88,7 +91,7 @@ fn share(word: &str) -> Result<f64> {
 /// `untrained`). The run's weights stay as they are.
 pub fn eval_finetune(options: &EvalFinetuneOptions, observer: &Arc<dyn Observer>) -> Result<FinetuneReport> {
     let share = share(&options.labels)?;
-    let EvalFinetuneOptions { epochs, batch, lr, seed, .. } = *options;
+    let EvalFinetuneOptions { epochs, batch, lr, seed, test_every, .. } = *options;
     check_training(epochs, batch, lr, "the usual")?;
     let which = options.weights()?;
     let run = RunFolder::open(&options.run)?;
@@ -100,11 +103,13 @@ pub fn eval_finetune(options: &EvalFinetuneOptions, observer: &Arc<dyn Observer>
     config.augment =
         AugmentSettings { crop: Crop::Padded, jitter_probability: 0.0, grey: 0.0, blur: 0.0, ..config.augment };
     let loader = Loader::new(dataset, config.augmenter());
-    let settings = FinetuneSettings { share, epochs, batch, lr, decay: 1e-4, seed };
+    let settings = FinetuneSettings { share, epochs, batch, lr, decay: 1e-4, seed, test_every };
     let labelled = (split.learn.len() as f64 * share) as usize;
-    let part = JobPart::begin("fine-tuning", epochs as usize * (labelled + split.truth.len()), observer);
-    let on_epoch = |epoch: u32, loss: f64, accuracy: f64| {
-        observer.status(&format!("epoch {}: loss {loss:.3}, {accuracy:.1} %", epoch + 1));
+    let part =
+        JobPart::begin("fine-tuning", epochs as usize * labelled + settings.tested() * split.truth.len(), observer);
+    let on_epoch = |epoch: u32, loss: f64, accuracy: Option<f64>| {
+        let accuracy = accuracy.map(|accuracy| format!(", {accuracy:.1} %")).unwrap_or_default();
+        observer.status(&format!("epoch {}: loss {loss:.3}{accuracy}", epoch + 1));
     };
     let (network, cancel) = (&model.network, observer.cancel());
     let probe = FinetuneProbe { network, loader: &loader, split: &split, cancel };

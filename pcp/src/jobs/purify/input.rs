@@ -8,6 +8,7 @@ use pcp_core::error::{Error, Result};
 use pcp_core::io::matrix::{Unusable, without};
 use pcp_core::matrix::Matrix;
 use pcp_core::{history, labels};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Everything without the rows that cannot be used.
@@ -48,7 +49,15 @@ impl Inputs {
         let past_files = options.past.iter().rev().take(options.votes);
         let assignments: Vec<Vec<u32>> =
             past_files.map(|path| history::read(path, rows, names)).collect::<Result<_>>()?;
-        let labels = options.labels.as_deref().map(|path| labels::read(path, rows, names)).transpose()?;
+        // A run's class folders are labels.
+        let of_run = embeddings.run.as_ref().map(|(run, _)| run);
+        let classes = |run: &&RunFolder| {
+            let files = run.read_files().unwrap_or_default();
+            files.into_iter().filter_map(|file| file.label).collect::<BTreeSet<_>>().len()
+        };
+        let of_run = of_run.filter(|run| classes(run) > 1);
+        let file = options.labels.clone().or_else(|| of_run.map(|run| run.file("files.csv")));
+        let labels = file.map(|path| labels::read(&path, rows, names)).transpose()?;
         let run = embeddings.run.as_ref().map(|(run, _)| run_clusters(run, rows, options.votes)).transpose()?;
         // A row that one matrix cannot use is left out of all.
         bad.sort_by_key(|u: &Unusable| u.row);

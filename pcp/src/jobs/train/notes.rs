@@ -10,10 +10,16 @@ use pcp_core::text::bytes;
 pub(super) fn describe(setup: &Setup, observer: &dyn Observer) {
     let (config, data, network) = (&setup.plan.config, &setup.plan.dataset, &setup.network);
     let count = |labels: &Option<Labels>| labels.as_ref().map(|l| l.classes.len());
-    let test = data.test.as_ref().map(|t| format!(", {} to test on", t.images.len())).unwrap_or_default();
+    let within = |folder: &Option<String>| folder.as_ref().map(|f| format!(" (in {f}/)")).unwrap_or_default();
+    let of_test = within(&data.splits.test);
+    let test = data.test.as_ref().map(|t| format!(", {} to test on{of_test}", t.images.len())).unwrap_or_default();
     let use_of = if config.method.system == System::Supervised { "" } else { " (for evaluation only)" };
     let classes = count(&data.train.labels).map(|n| format!(", {n} classes{use_of}")).unwrap_or_default();
-    observer.note(&format!("data      {}: {} images to learn from{test}{classes}", data.name, data.train.images.len()));
+    let learn = format!("{} images to learn from{}", data.train.images.len(), within(&data.splits.train));
+    observer.note(&format!("data      {}: {learn}{test}{classes}", data.name));
+    for (folder, images) in &data.splits.unused {
+        observer.note(&format!("          {images} images in {folder} are not used: there are others to test on"));
+    }
     if config.method.system == System::Patches {
         observer.note(&format!("system    {}: {}", setup.about.system(), setup.method.describe(&setup.plan)));
         return;

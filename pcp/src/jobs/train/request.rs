@@ -1,10 +1,13 @@
 //! What a caller asks of a run, and the settings that come of it.
 
+use super::minutes::TimeBudget;
 use crate::config::{Config, DATA_PRESETS, Resolved, SettingsLayer, System, is_system, preset};
 use crate::data::Source;
 use crate::jobs::absolute;
 use pcp_core::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Images and settings of a run, as a caller gives them.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +23,17 @@ pub struct RunRequest {
     pub init_from: Option<PathBuf>,
     /// Single settings, laid over the presets in this order.
     pub settings: Vec<SettingsLayer>,
+    /// Minutes in which the run, with its page, is to end: width, image side, epochs and number of images are chosen by trial steps on
+    /// this machine, as far as they are not given. `None` is [`DEFAULT_MINUTES`] for a folder of images of which neither presets nor these
+    /// are given, and no limit otherwise.
+    pub minutes: Option<f64>,
 }
+
+/// Minutes of a run on a folder of images, where nothing else is asked for.
+pub const DEFAULT_MINUTES: f64 = 20.0;
+
+/// Settings that are chosen for a run of given minutes.
+const CHOSEN: [&str; 4] = ["network.width", "data.size", "train.epochs", "train.rounds"];
 
 impl RunRequest {
     /// Training on `data` with every setting as the presets have it.
@@ -69,6 +82,34 @@ impl RunRequest {
             }
         }
         Ok((names, config))
+    }
+
+    /// The time that a run on `source` may take, if that is limited; it begins now.
+    pub(super) fn time_budget(&self, source: &Source) -> Result<Option<TimeBudget>> {
+        let keys = |layer: &SettingsLayer| -> Vec<String> {
+            layer.assignments().iter().filter_map(|set| Some(set.split_once('=')?.0.trim().to_string())).collect()
+        };
+        let mut given: BTreeSet<String> = self.settings.iter().flat_map(keys).collect();
+        for file in self.presets.iter().filter(|name| name.ends_with(".toml")) {
+            given.extend(keys(&preset(file)?));
+        }
+        let free =
+            self.presets.is_empty() && self.init_from.is_none() && !CHOSEN.iter().any(|key| given.contains(*key));
+        let minutes = match (self.minutes, source) {
+            (Some(minutes), _) if minutes > 0.0 && minutes.is_finite() => minutes,
+            (Some(minutes), _) => {
+                return Err(Error::usage(format!("`minutes` is {minutes}"), "give a number above 0, such as 20"));
+            }
+            (None, Source::Folder(_)) if free => DEFAULT_MINUTES,
+            (None, _) => return Ok(None),
+        };
+        if CHOSEN[..3].iter().all(|key| given.contains(*key)) {
+            return Err(Error::usage(
+                "`minutes` has nothing to choose: width, size and epochs are given",
+                "leave out `minutes` or one of them",
+            ));
+        }
+        Ok(Some(TimeBudget { minutes, stated: self.minutes.is_some(), given, began: Instant::now() }))
     }
 
     /// The settings of a run that began with `began`, and with what is given here laid over them.

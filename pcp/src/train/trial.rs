@@ -1,0 +1,182 @@
+//! A trial: seconds of the parts of a run on this machine, measured by a few steps, and what the epochs of a run take by them.
+
+use super::forecast::Ahead;
+use super::{Setup, find_targets, step};
+use crate::config::{ClusterFeatures, FeatureKind};
+use crate::data::loader::{Draw, Part, View};
+use crate::method::{At, EpochTargets, Method, Plan};
+use pcp_core::error::Result;
+use pcp_core::kmeans::assign;
+use pcp_core::matrix::Matrix;
+use pcp_core::neighbours::nearest;
+use pcp_core::rng::{Key, Purpose};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Steps that are timed at the least, after one that is not.
+const STEPS: usize = 3;
+/// Steps of a trial at the most.
+const MOST: usize = 100;
+/// Images that are embedded to time one.
+const EMBEDDED: usize = 256;
+/// Rows and centroids that are compared to time a comparison.
+const COMPARED: (usize, usize) = (8192, 512);
+/// Rows and neighbours that are searched to time one pair.
+const SEARCHED: (usize, usize) = (480, 2048);
+
+/// Seconds of the parts of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trial {
+    /// Until the first epoch.
+    pub begin: f64,
+    /// A training step: in the first epoch, and in the last.
+    pub step: [f64; 2],
+    /// The embedding of one image.
+    pub embed: f64,
+    /// The comparison of a row with a centroid.
+    comparison: f64,
+    /// The search of a neighbour: a pair of embeddings, of pooled features, and of images pixel by pixel; 0 without a probe.
+    pairs: [f64; 3],
+}
+
+impl Trial {
+    /// Times the parts of `setup`; its steps for `least` seconds or longer. Nothing is written.
+    pub fn new(setup: &Setup, least: f64) -> Result<Trial> {
+        let (plan, train) = (&setup.plan, &setup.plan.config.train);
+        let last = (train.rounds.saturating_sub(1), train.epochs.saturating_sub(1));
+        let began = Instant::now();
+        setup.begin()?;
+        let begin = began.elapsed().as_secs_f64();
+        let step = match (train.rounds > 0, setup.method.views(plan, (0, 0)) == setup.method.views(plan, last)) {
+            (false, _) => [0.0; 2],
+            (true, true) => [step_seconds(setup, (0, 0), least)?; 2],
+            (true, false) => [step_seconds(setup, (0, 0), least)?, step_seconds(setup, last, least)?],
+        };
+        let embedding = plan.config.network.embedding;
+        let pairs = match &setup.probe {
+            Some(probe) => {
+                let pooled = setup.network.dim(FeatureKind::Pooled);
+                [embedding, pooled, 3 * probe.pixel_side().pow(2)].map(|dim| pair(dim, plan.config.evaluate.k))
+            }
+            None => [0.0; 3],
+        };
+        Ok(Trial { begin, step, embed: embed_seconds(setup)?, comparison: comparison(embedding), pairs })
+    }
+
+    /// What every epoch of `plan` takes, by `method` and with the probe of `setup`.
+    pub fn epochs(&self, setup: &Setup, plan: &Plan) -> Vec<Ahead> {
+        let (schedule, train, n) = (&plan.schedule, &plan.config.train, plan.samples());
+        let method: &dyn Method = setup.method;
+        let first = method.views(plan, (0, 0));
+        let ahead = |at: At| {
+            let step = if method.views(plan, at) == first { self.step[0] } else { self.step[1] };
+            let needed = method.needed_features(plan, at);
+            let seen = needed.filter(|needed| needed.view != ClusterFeatures::Bank).map_or(0, |_| n);
+            let clusters = schedule.clusters(at.0, at.1);
+            let clusters = if needed.is_none() || schedule.all_instances(clusters) { n } else { clusters };
+            let assignments = if clusters < n { method.clustering_steps(plan) } else { 0 };
+            let probed = if schedule.probes(at.0, at.1) { self.probe_seconds(setup) } else { 0.0 };
+            let seconds = method.steps(plan) as f64 * step
+                + seen as f64 * self.embed
+                + (assignments * n) as f64 * clusters as f64 * self.comparison
+                + probed;
+            Ahead { epoch: schedule.finished_epochs(at.0, at.1), clusters, seconds }
+        };
+        (0..train.rounds).flat_map(|round| (0..train.epochs).map(move |epoch| (round, epoch))).map(ahead).collect()
+    }
+
+    /// What comes after the last epoch, but for the page: embeddings, final clusters and the last probes.
+    pub fn end(&self, setup: &Setup, plan: &Plan) -> f64 {
+        let n = plan.samples();
+        let test = plan.dataset.test.as_ref().map_or(0, |test| test.images.len());
+        let clusters = (setup.final_steps() * n) as f64 * plan.schedule.floor as f64 * self.comparison;
+        let [embeddings, pooled, pixels] = self.pairs;
+        let probes = self.probe(setup, embeddings) + self.probe(setup, pooled) + self.compared(setup) * pixels;
+        (n + test) as f64 * self.embed + clusters + probes
+    }
+
+    /// One probe of the embeddings.
+    pub fn probe_seconds(&self, setup: &Setup) -> f64 {
+        self.probe(setup, self.pairs[0])
+    }
+
+    /// One probe of a network, whose search takes `pair` for a pair of rows.
+    fn probe(&self, setup: &Setup, pair: f64) -> f64 {
+        let images = setup.probe.as_ref().map_or(0, |probe| probe.images());
+        images as f64 * self.embed + self.compared(setup) * pair
+    }
+
+    /// Pairs of rows that a probe compares.
+    fn compared(&self, setup: &Setup) -> f64 {
+        setup.probe.as_ref().map_or(0.0, |probe| probe.queries() as f64 * probe.available() as f64)
+    }
+}
+
+/// Seconds of a step in the epoch `at`, on made-up features. Its functions are the training loop's own.
+fn step_seconds(setup: &Setup, at: At, least: f64) -> Result<f64> {
+    let (plan, method, mut state) = (&setup.plan, setup.method, setup.begin()?);
+    (state.progress.round, state.progress.epoch) = at;
+    let tap = method.needed_features(plan, at).map_or(method.tap(), |needed| needed.tap);
+    let mut found = find_targets(setup, &mut state, made_up(plan.samples(), setup.network.dim(tap)))?;
+    state.memory.begin_epoch(&mut found);
+    let targets = Arc::new(EpochTargets::new(found, plan.samples()));
+    // Small epochs are repeated.
+    let batches: Vec<Vec<Draw>> = method.batches(plan, at, &targets).into_iter().take(MOST).collect();
+    let batches: Vec<Vec<Draw>> = batches.iter().cycle().take(MOST * batches.len().min(1)).cloned().collect();
+    // The first is slower than the others, and is not counted.
+    let (mut timed, mut began) = (0, Instant::now());
+    for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).enumerate() {
+        let (draws, batch) = made?;
+        step(setup, &state, &targets, &draws, batch)?;
+        if i == 0 {
+            began = Instant::now();
+        }
+        timed = i;
+        if timed >= STEPS && began.elapsed().as_secs_f64() >= least {
+            break;
+        }
+    }
+    Ok(began.elapsed().as_secs_f64() / timed.max(1) as f64)
+}
+
+/// Seconds to embed one image.
+fn embed_seconds(setup: &Setup) -> Result<f64> {
+    let rows: Vec<usize> = (0..setup.plan.samples().min(EMBEDDED)).collect();
+    let weights = setup.initial()?;
+    let embed = || -> Result<f64> {
+        let began = Instant::now();
+        let batch = setup.loader.batch(Part::Train, &Draw::first(&rows), &[View::Clean])?;
+        setup.network.features(&weights, &batch, setup.method.tap());
+        Ok(began.elapsed().as_secs_f64() / rows.len().max(1) as f64)
+    };
+    // The first time is slower.
+    embed()?;
+    embed()
+}
+
+/// Seconds of the comparison of a row with a centroid.
+fn comparison(dim: usize) -> f64 {
+    let (rows, centroids) = (made_up(COMPARED.0, dim), made_up(COMPARED.1, dim));
+    assign(&rows, &centroids);
+    let began = Instant::now();
+    assign(&rows, &centroids);
+    began.elapsed().as_secs_f64() / (rows.rows * centroids.rows) as f64
+}
+
+/// Seconds of a pair of rows in a search for `k` neighbours.
+fn pair(dim: usize, k: usize) -> f64 {
+    let (queries, bank) = (made_up(SEARCHED.0, dim), made_up(SEARCHED.1, dim));
+    let began = Instant::now();
+    nearest(&queries, &bank, k, false, &|_| ());
+    began.elapsed().as_secs_f64() / (queries.rows * bank.rows) as f64
+}
+
+/// Random rows of unit length.
+fn made_up(rows: usize, dim: usize) -> Matrix {
+    let key = Key { purpose: Purpose::Synthetic, seed: 0, round: 0, epoch: 0 };
+    let row = |i: usize| {
+        let mut stream = key.stream(i as u64, 0);
+        (0..dim).map(move |_| stream.normal()).collect::<Vec<f32>>()
+    };
+    Matrix { rows, dim, values: (0..rows).flat_map(row).collect() }.normalised()
+}
