@@ -12,7 +12,7 @@ use std::path::PathBuf;
 Examples:
   pcp check runs/photos            says whether all files are whole; exit code 1 when one is not
   sha256sum -c checksums.txt       the same for the files that are listed there, in the run folder")]
-pub struct CheckArgs {
+pub struct CheckRunArgs {
     /// A run folder of pcp train or pcp detect train
     run: PathBuf,
     /// Print it as JSON
@@ -20,7 +20,7 @@ pub struct CheckArgs {
     json: bool,
 }
 
-pub fn run(args: &CheckArgs, stop: &Cancel) -> Result<()> {
+pub fn run(args: &CheckRunArgs, stop: &Cancel) -> Result<()> {
     let found = check(&args.run, &progress::job(args.json, stop))?;
     if args.json {
         super::print_json(&found)?;

@@ -100,7 +100,7 @@ enum Verb {
     /// Write a network for PyTorch, onnxruntime and others
     Export(export::ExportArgs),
     /// Say whether all files of a run folder are whole
-    Check(check::CheckArgs),
+    Check(check::CheckRunArgs),
     /// Look at data sets, download them, or make the paper's
     #[command(subcommand)]
     Data(data::DataVerb),

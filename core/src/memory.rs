@@ -42,7 +42,7 @@ pub fn shortage(bytes: u64, free: u64, what: &str, hint: &str) -> Error {
 
 /// A control group that may limit this process.
 #[derive(Debug, PartialEq, Eq)]
-struct Group {
+struct ControlGroup {
     folder: PathBuf,
     /// The files of its limit and of what is used.
     most: &'static str,
@@ -50,7 +50,7 @@ struct Group {
 }
 
 /// The groups of a process by its `/proc/self/cgroup`, with all above them: each may have a limit.
-fn groups(text: &str) -> Vec<Group> {
+fn groups(text: &str) -> Vec<ControlGroup> {
     let mut found = Vec::new();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -64,7 +64,7 @@ fn groups(text: &str) -> Vec<Group> {
         };
         let own = Path::new(root).join(name.trim_start_matches('/'));
         let above = own.ancestors().take_while(|folder| folder.starts_with(root));
-        found.extend(above.map(|folder| Group { folder: folder.to_path_buf(), most, used }));
+        found.extend(above.map(|folder| ControlGroup { folder: folder.to_path_buf(), most, used }));
     }
     found
 }

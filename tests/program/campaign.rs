@@ -142,7 +142,8 @@ fn a_thousand_kills_change_no_bit() {
         if det.join("detect.toml").exists() {
             return owned(&["detect", "train", "--resume", det.to_str().unwrap(), "--quiet"]);
         }
-        let own = ["--classes", "disc,square", "--epochs", "3", "--short-side", "48", "--rois", "8", "--batch", "2"];
+        let own =
+            ["--classes", "disc,square,triangle", "--epochs", "3", "--short-side", "48", "--rois", "8", "--batch", "2"];
         let all = ["detect", "train", "random", "--width", "2", "--voc", voc, "--quiet", "--save-minutes", "0.0002"];
         with(&[&all[..], &own].concat(), root, "det")
     };

@@ -315,7 +315,9 @@ fn errors_of_fetching_have_a_hint() {
     let folder = data.join("cifar-10-batches-bin");
     fs::create_dir(&folder).unwrap();
     for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
-        fs::File::create(folder.join(format!("{name}.bin"))).unwrap().set_len(30_730_000).unwrap();
+        let mut file = fs::File::create(folder.join(format!("{name}.bin"))).unwrap();
+        file.write_all(b"not only zeros").unwrap();
+        file.set_len(30_730_000).unwrap();
     }
     let done: serde_json::Value =
         serde_json::from_str(&succeed(&["data", "fetch", "cifar10", "--data-dir", data_dir, "--json"])).unwrap();

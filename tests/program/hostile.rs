@@ -314,7 +314,19 @@ fn absurd_settings_and_names_that_are_no_text_are_errors() {
     let shapes = dir.path().join("shapes");
     succeed(&["data", "shapes", "--train", "2", "--test", "1", "--side", "48", "--out", shapes.to_str().unwrap()]);
     let (shapes, out) = (shapes.to_str().unwrap(), out.to_str().unwrap());
-    let detect = ["detect", "train", "random", "--voc", shapes, "--out", out, "--width", "4", "--classes", "disc"];
+    let detect = [
+        "detect",
+        "train",
+        "random",
+        "--voc",
+        shapes,
+        "--out",
+        out,
+        "--width",
+        "4",
+        "--classes",
+        "disc,square,triangle",
+    ];
     assert!(fail(2, &[&detect[..], &["--save-minutes", "1e300"]].concat()).contains("--save-minutes"));
     // Two names that differ only in bytes that are no text.
     let photos = dir.path().join("photos");

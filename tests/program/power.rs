@@ -121,7 +121,8 @@ fn detectors_survive_a_loss_of_power_at_any_call() {
     succeed(&["data", "shapes", "--train", "4", "--test", "1", "--side", "48", "--out", voc]);
     let train = |root: &Path| {
         let out = root.join("det");
-        let own = ["--classes", "disc,square", "--epochs", "2", "--short-side", "32", "--rois", "8", "--batch", "2"];
+        let own =
+            ["--classes", "disc,square,triangle", "--epochs", "2", "--short-side", "32", "--rois", "8", "--batch", "2"];
         let all =
             ["detect", "train", "random", "--width", "2", "--voc", voc, "--quiet", "--out", out.to_str().unwrap()];
         owned(&[&all[..], &own, &["--save-minutes", "0.0001"]].concat())
