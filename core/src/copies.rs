@@ -66,8 +66,12 @@ pub fn compare(a: &Thumbnail, b: &Thumbnail) -> Option<PictureCopy> {
 
 /// Groups of rows that are copies of each other, in growing order, the surest first; `tick` gets the number of rows done, its error ends the search.
 ///
-/// A group's likeness is the least of its pairs.
-pub fn groups(thumbnails: &[Thumbnail], tick: &mut dyn FnMut(usize) -> Result<()>) -> Result<Vec<link::Linked>> {
+/// `candidates` are pairs that are compared whatever their hashes. A group's likeness is the least of its pairs.
+pub fn groups(
+    thumbnails: &[Thumbnail],
+    candidates: &[(usize, usize)],
+    tick: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Vec<link::Linked>> {
     // Equal thumbnails are one row of the search.
     let mut order: Vec<usize> = (0..thumbnails.len()).collect();
     order.sort_by(|a, b| thumbnails[*a].cmp(&thumbnails[*b]).then(a.cmp(b)));
@@ -75,6 +79,9 @@ pub fn groups(thumbnails: &[Thumbnail], tick: &mut dyn FnMut(usize) -> Result<()
         order.chunk_by(|a, b| thumbnails[*a] == thumbnails[*b]).map(<[usize]>::to_vec).collect();
     equal.sort_by_key(|rows| rows[0]);
     let first = |at: usize| &thumbnails[equal[at][0]];
+    // The place of every row among them.
+    let mut place = vec![0; thumbnails.len()];
+    equal.iter().enumerate().for_each(|(at, rows)| rows.iter().for_each(|row| place[*row] = at));
     let hashes: Vec<Hashes> = (0..equal.len()).into_par_iter().map(|at| Hashes::of(first(at))).collect();
     let mut pairs: Vec<(usize, usize, f32)> = Vec::new();
     for start in (0..equal.len()).step_by(BLOCK * 16) {
@@ -93,6 +100,17 @@ pub fn groups(thumbnails: &[Thumbnail], tick: &mut dyn FnMut(usize) -> Result<()
             }
             found
         });
+        pairs.extend(found.collect::<Vec<_>>().into_iter().flatten());
+    }
+    let mut asked: Vec<(usize, usize)> = (candidates.iter())
+        .map(|(a, b)| (place[*a].min(place[*b]), place[*a].max(place[*b])))
+        .filter(|(a, b)| a != b && hashes[*a].distance(&hashes[*b]) > NEAR)
+        .collect();
+    asked.sort_unstable();
+    asked.dedup();
+    for asked in asked.chunks(BLOCK * 16) {
+        tick(equal.len())?;
+        let found = asked.par_iter().map(|(a, b)| Some((*a, *b, compare(first(*a), first(*b))?.likeness)));
         pairs.extend(found.collect::<Vec<_>>().into_iter().flatten());
     }
     let linked = link::complete(equal.len(), pairs, &|a, b| compare(first(a), first(b)).map(|copy| copy.likeness));

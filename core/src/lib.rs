@@ -60,6 +60,7 @@ pub mod outliers;
 pub mod patches;
 pub mod pca;
 pub mod purify;
+pub mod quality;
 pub mod rng;
 pub mod schedule;
 pub mod scores;

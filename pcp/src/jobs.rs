@@ -12,7 +12,9 @@
 //! | purify clusters | [`purify`](fn@purify) | [`PurifyOptions`] | [`PurifyResult`] |
 //! | assign images to a run's clusters | [`assign`] | [`AssignOptions`] | [`AssignResult`] |
 //! | find images like one | [`neighbours`] | [`NeighboursOptions`] | [`NeighboursResult`] |
-//! | find near duplicates | [`duplicates`](fn@duplicates) | [`DuplicatesOptions`] | [`DuplicatesResult`] |
+//! | look at pictures, without a network | [`look`](fn@look) | [`LookOptions`] | [`LookResult`] |
+//! | find copies of pictures, without a network | [`copies`](fn@copies) | [`CopiesOptions`] | [`CopiesResult`] |
+//! | find near duplicates in embeddings | [`duplicates`](fn@duplicates) | [`DuplicatesOptions`] | [`DuplicatesResult`] |
 //! | measure a run's features | [`eval_knn`], [`eval_linear`], [`eval_finetune`], [`eval_heatmap`], [`eval_clusters`], [`eval_tsne`] | [`EvalKnnOptions`] ... | [`KnnReport`] ... |
 //! | train a detector, or go on | [`detect_train`], [`detect_resume`] | [`DetectTrainOptions`] | [`DetectorResult`](crate::run::DetectorResult) |
 //! | measure a detector | [`detect_eval`] | [`DetectEvalOptions`] | [`DetectionReport`] |
@@ -27,15 +29,18 @@
 //! Errors name options by their fields, in backticks.
 
 mod cluster;
+mod copies;
 mod data;
 mod detect;
 mod duplicates;
 mod embed;
 mod eval;
 mod export;
+pub mod findings;
 pub mod folders;
 pub mod images;
 mod log;
+mod look;
 mod lookup;
 mod part;
 pub mod pictures;
@@ -58,6 +63,7 @@ pub use crate::train::{Ahead, Forecast};
 pub use cluster::{
     ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
 };
+pub use copies::{CopiesOptions, CopiesResult, CopyKind, CopyRow, copies};
 pub use data::{
     DataCheckOptions, DataShapesOptions, DataShapesResult, DeriveOptions, data_check, data_cub200, data_in100,
     data_shapes,
@@ -77,6 +83,7 @@ pub use eval::{
     eval_linear, eval_tsne, read_clusters, read_fast_linear, read_finetune, read_heatmap, read_linear,
 };
 pub use export::{ExportFormat, ExportOptions, ExportResult, export};
+pub use look::{LookCount, LookKind, LookOptions, LookResult, LookRow, look};
 pub use lookup::{
     AssignOptions, AssignResult, AssignedImage, NeighbourImage, NeighboursOptions, NeighboursResult, assign, neighbours,
 };

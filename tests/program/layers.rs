@@ -9,7 +9,18 @@ const CORE: &[&[&str]] = &[
     &["error", "rng", "cancel", "matmul", "dots", "matrix", "text"],
     &["io", "testing"],
     &["labels", "kmeans", "purify", "neighbours", "pca", "scores", "schedule", "eigen"],
-    &["tsne", "patches", "centres", "cluster_count", "copies", "duplicates", "history", "label_errors", "outliers"],
+    &[
+        "tsne",
+        "patches",
+        "centres",
+        "cluster_count",
+        "copies",
+        "duplicates",
+        "history",
+        "label_errors",
+        "outliers",
+        "quality",
+    ],
 ];
 const PCP: &[&[&str]] = &[
     &["picture"],

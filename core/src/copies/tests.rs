@@ -28,7 +28,7 @@ fn mirrored(t: &Thumbnail) -> Thumbnail {
 }
 
 fn found(thumbnails: &[Thumbnail]) -> Vec<Vec<usize>> {
-    groups(thumbnails, &mut |_| Ok(())).unwrap().into_iter().map(|g| g.rows).collect()
+    groups(thumbnails, &[], &mut |_| Ok(())).unwrap().into_iter().map(|g| g.rows).collect()
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn hashes_lose_no_copy() {
         pairs.extend((0..b).filter_map(|a| Some((a, b, compare(&pictures[a], &pictures[b])?.likeness))));
     }
     let slow = link::complete(pictures.len(), pairs, &|_, _| None);
-    assert_eq!(groups(&pictures, &mut |_| Ok(())).unwrap(), slow);
+    assert_eq!(groups(&pictures, &[], &mut |_| Ok(())).unwrap(), slow);
     assert_eq!(slow.len(), 12);
 }
 
@@ -70,6 +70,18 @@ fn many_equal_ones_flat_ones_none_one_and_a_stop() {
     pictures.extend([10, 10, 200].map(|grey| Thumbnail(vec![grey; SIDE * SIDE * 3])));
     assert_eq!(found(&pictures), [(0..300).collect::<Vec<_>>(), vec![300, 301]]);
     assert!(found(&[]).is_empty() && found(&[whole(1)]).is_empty());
-    let stopped = groups(&[whole(1), whole(2)], &mut |_| Err(crate::error::Error::stopped()));
+    let stopped = groups(&[whole(1), whole(2)], &[], &mut |_| Err(crate::error::Error::stopped()));
     assert_eq!(stopped.unwrap_err().exit_code(), 130);
+}
+
+#[test]
+fn pairs_that_are_asked_for_are_compared_whatever_their_hashes() {
+    // A crop that no hash recognises.
+    let (picture, part) = (whole(4), seen(4, 0.0, 0.0, 0.8, 0.8));
+    assert!(Hashes::of(&picture).distance(&Hashes::of(&part)) > NEAR);
+    let pictures = [whole(1), picture.clone(), part, picture];
+    assert_eq!(found(&pictures), [[1, 3]]);
+    let asked = groups(&pictures, &[(2, 1), (0, 0), (2, 1), (0, 2)], &mut |_| Ok(())).unwrap();
+    assert_eq!(asked[0].rows, [1, 2, 3]);
+    assert_eq!(asked.len(), 1);
 }

@@ -1,0 +1,1 @@
+//! Looks at folders that are made up.
