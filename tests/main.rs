@@ -24,6 +24,8 @@ mod eval;
 mod export;
 #[path = "program/faults.rs"]
 mod faults;
+#[path = "program/findings.rs"]
+mod findings;
 #[path = "program/golden.rs"]
 mod golden;
 #[path = "program/layers.rs"]

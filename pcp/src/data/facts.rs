@@ -33,7 +33,8 @@ impl PictureFacts {
         let small = resize::shrink(image, MEASURED);
         let quality = Quality::of(&small.pixels, small.width);
         let side = small.width.min(small.height);
-        let thumbnail = Thumbnail(resize::resize(&small, SIDE, SIDE).pixels);
+        let pixels = resize::resize(&small, SIDE, SIDE).pixels;
+        let thumbnail = Thumbnail { pixels, small: size.width.min(size.height) < SIDE };
         PictureFacts { size, bytes, digest, thumbnail, side, quality }
     }
 
@@ -98,6 +99,6 @@ mod tests {
         assert_eq!((a.digest, &a.thumbnail, a.bytes), (b.digest, &b.thumbnail, b.bytes));
         assert!(found[2].as_ref().unwrap_err().contains("not an image"));
         let one = found[3].as_ref().unwrap();
-        assert_eq!((one.side, one.detail(), one.thumbnail.0[0]), (1, 1.0, 7));
+        assert_eq!((one.side, one.detail(), one.thumbnail.pixels[0]), (1, 1.0, 7));
     }
 }

@@ -39,7 +39,8 @@ impl Surveyed {
     pub(crate) fn read(images: &str, data_dir: Option<&Path>, observer: &Arc<dyn Observer>) -> Result<Surveyed> {
         let pictures = listed(images, data_dir, observer)?;
         let (inside, count) = (pictures.clone(), pictures.len());
-        let found = on_pool("reading", count, observer, move |part| Ok(measure(&inside, &|done| part.at(done, count))))?;
+        let found =
+            on_pool("reading", count, observer, move |part| Ok(measure(&inside, &|done| part.at(done, count))))?;
         let mut broken = match &pictures {
             Pictures::Files(_) => Vec::new(),
             Pictures::Loaded(data) => data.bad.clone(),
