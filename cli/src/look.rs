@@ -3,7 +3,7 @@
 use super::search::written_findings;
 use super::{progress, table};
 use clap::Args;
-use pcp::jobs::{LookOptions, LookResult, findings, look};
+use pcp::jobs::{LookKind, LookOptions, LookResult, findings, look};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -60,6 +60,9 @@ fn show(found: &LookResult) -> String {
             (n, true) => format!("{n}  {}{more}", some.join(", ")),
         };
         rows.push((count.finding.title().to_lowercase(), text));
+    }
+    if let Some(count) = found.counts.iter().find(|count| count.finding == LookKind::Unlike) {
+        rows.push(("  how sure that is".into(), count.about.clone()));
     }
     rows.extend(written_findings(found.out.as_deref()));
     table::columns(&rows)

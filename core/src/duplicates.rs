@@ -238,8 +238,8 @@ mod tests {
         // Neighbours on a circle, 1 degree apart: each pair passes, the ends of the chain do not.
         let point = |i: usize| [(i as f32).to_radians().cos(), (i as f32).to_radians().sin()];
         let chain = Matrix::new(2, (0..90).flat_map(point).collect());
-        let groups = groups(&chain, 0.9998, &mut |_| Ok(())).unwrap();
-        assert!(groups.len() >= 30 && groups.iter().all(|g| g.members.len() == 2 && g.least >= 0.9998), "{groups:?}");
+        let pairs = super::groups(&chain, 0.9998, &mut |_| Ok(())).unwrap();
+        assert!(pairs.len() >= 30 && pairs.iter().all(|g| g.members.len() == 2 && g.least >= 0.9998), "{pairs:?}");
         assert_eq!(found(&chain, 0.99999), Vec::<Vec<usize>>::new());
     }
 

@@ -28,7 +28,8 @@ pub struct PictureFacts {
 }
 
 impl PictureFacts {
-    fn new(image: Image, bytes: Option<u64>, digest: [u8; 32]) -> PictureFacts {
+    /// Of a picture whose file has `bytes`.
+    pub(crate) fn new(image: Image, bytes: Option<u64>, digest: [u8; 32]) -> PictureFacts {
         let size = Size { width: image.width, height: image.height };
         let small = resize::shrink(image, MEASURED);
         let quality = Quality::of(&small.pixels, small.width);
@@ -36,6 +37,11 @@ impl PictureFacts {
         let pixels = resize::resize(&small, SIDE, SIDE).pixels;
         let thumbnail = Thumbnail { pixels, small: size.width.min(size.height) < SIDE };
         PictureFacts { size, bytes, digest, thumbnail, side, quality }
+    }
+
+    /// Width over height.
+    pub fn shape(&self) -> f32 {
+        self.size.width as f32 / self.size.height.max(1) as f32
     }
 
     /// Pixels of the whole picture.
@@ -92,7 +98,9 @@ mod tests {
         image::RgbImage::from_pixel(1, 1, image::Rgb([7; 3])).save(dir.path().join("d.png")).unwrap();
         let pictures = Pictures::Files(Arc::new(list(dir.path()).unwrap()));
         let told = AtomicUsize::new(0);
-        let found = measure(&pictures, &|done| drop(told.fetch_max(done, Ordering::Relaxed)));
+        let found = measure(&pictures, &|done| {
+            told.fetch_max(done, Ordering::Relaxed);
+        });
         assert_eq!((found.len(), told.into_inner()), (4, 4));
         let (a, b) = (found[0].as_ref().unwrap(), found[1].as_ref().unwrap());
         assert_eq!((a.size, a.side, a.pixels()), (Size { width: 600, height: 300 }, MEASURED, 180_000));

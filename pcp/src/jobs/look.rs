@@ -2,6 +2,7 @@
 
 mod output;
 mod rules;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use strangers::Trial;
 
 /// What is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +66,13 @@ pub enum LookKind {
     Tiny,
     /// Without colour.
     Grey,
+    /// In colours and light unlike the others.
+    Unlike,
 }
 
 impl LookKind {
     /// All of them, the most serious first.
-    pub const ALL: [LookKind; 12] = [
+    pub const ALL: [LookKind; 13] = [
         LookKind::Broken,
         LookKind::Leak,
         LookKind::TwoLabels,
@@ -81,6 +85,7 @@ impl LookKind {
         LookKind::OddShape,
         LookKind::Tiny,
         LookKind::Grey,
+        LookKind::Unlike,
     ];
 
     /// Its name in files.
@@ -98,6 +103,7 @@ impl LookKind {
             LookKind::OddShape => "odd_shape",
             LookKind::Tiny => "tiny",
             LookKind::Grey => "grey",
+            LookKind::Unlike => "unlike",
         }
     }
 
@@ -116,6 +122,7 @@ impl LookKind {
             LookKind::OddShape => "Odd shape",
             LookKind::Tiny => "Tiny",
             LookKind::Grey => "Grey",
+            LookKind::Unlike => "Unlike the others",
         }
     }
 
@@ -166,7 +173,7 @@ pub struct LookCount {
     pub finding: LookKind,
     /// Pictures of which it is true.
     pub pictures: usize,
-    /// Whether they are listed: what more than a fifth of the pictures have is how the collection is.
+    /// Whether they are listed: what more than a fifth of the pictures have is how the collection is, and what a trial could not tell is not listed either.
     pub listed: bool,
     /// What it means, and how sure it is.
     pub about: String,
@@ -229,7 +236,16 @@ pub fn look(options: &LookOptions, observer: &Arc<dyn Observer>) -> Result<LookR
             beyond,
         }));
     }
-    let mut result = arranged(surveyed.rows.len(), found);
+    let trial = strangers::unlike(&surveyed, observer)?;
+    found.extend(trial.rows.iter().map(|(at, score)| LookRow {
+        finding: LookKind::Unlike,
+        group: None,
+        file: surveyed.name(*at),
+        why: format!("farther from its neighbours in colours and light than {:.1} % of the pictures", 100.0 * score),
+        row: *at,
+        beyond: *score,
+    }));
+    let mut result = arranged(surveyed.rows.len(), found, &trial);
     if let Some(out) = &options.out {
         result.out = Some(out.clone());
         if table {
@@ -254,13 +270,17 @@ fn broken(surveyed: &Surveyed) -> Vec<LookRow> {
 }
 
 /// Findings in order, without those that are how the collection is.
-fn arranged(images: usize, found: Vec<LookRow>) -> LookResult {
+fn arranged(images: usize, found: Vec<LookRow>, trial: &Trial) -> LookResult {
     let (mut counts, mut findings) = (Vec::new(), Vec::new());
     for finding in LookKind::ALL {
         let mut rows: Vec<LookRow> = found.iter().filter(|row| row.finding == finding).cloned().collect();
         rows.sort_by(|a, b| b.beyond.total_cmp(&a.beyond).then(a.group.cmp(&b.group)));
-        let listed = !rules::is_relative(finding) || rows.len() as f32 <= rules::COMMON * images as f32;
-        counts.push(LookCount { finding, pictures: rows.len(), listed, about: finding.about().to_string() });
+        let usual = rules::is_relative(finding) && rows.len() as f32 > rules::COMMON * images as f32;
+        let (listed, about) = match finding {
+            LookKind::Unlike => (trial.tells, trial.about.clone()),
+            _ => (!usual, finding.about().to_string()),
+        };
+        counts.push(LookCount { finding, pictures: rows.len(), listed, about });
         if listed {
             findings.extend(rows);
         }

@@ -1,6 +1,6 @@
 //! Files of a look: tables, lists of paths, links, a page.
 
-use super::{LookKind, LookOptions, LookResult, LookRow};
+use super::{LookCount, LookKind, LookOptions, LookResult, LookRow};
 use crate::jobs::copies::{CopyRow, Member, section as copies_section};
 use crate::jobs::findings::{Surveyed, write_json, write_links, write_page, write_paths};
 use crate::jobs::table::{CsvRow, write_rows};
@@ -95,18 +95,25 @@ fn page(options: &LookOptions, groups: &[Vec<Member>], copies: &[CopyRow], resul
             _ => vec![ShownGroup { caption: String::new(), pictures: rows.iter().map(|row| picture(row)).collect() }],
         };
         let title = if kind == LookKind::NearDuplicate { "There twice, or nearly" } else { kind.title() };
-        ShownSection { title: title.to_string(), about: kind.about().to_string(), groups }
+        let about = result
+            .counts
+            .iter()
+            .find(|count| count.finding == kind)
+            .map_or_else(String::new, |count| count.about.clone());
+        ShownSection { title: title.to_string(), about, groups }
     };
     let tiles = result.counts.iter().map(|count| {
         let note = match (count.pictures, count.listed) {
             (0, _) => "",
-            (_, true) => count.finding.about().split(':').next().unwrap_or_default(),
+            (_, true) => count.about.split(':').next().unwrap_or_default(),
+            (_, false) if count.finding == LookKind::Unlike => "cannot be told here",
             (_, false) => "usual here: not listed",
         };
         [count.finding.title().to_string(), count.pictures.to_string(), note.to_string()]
     });
     let broken = result.of(LookKind::Broken).map(|row| format!("{} cannot be read: {}", row.file, row.why));
-    let common = result.counts.iter().filter(|count| !count.listed).map(|count| {
+    let usual = |count: &&LookCount| !count.listed && count.finding != LookKind::Unlike;
+    let common = result.counts.iter().filter(usual).map(|count| {
         format!(
             "{} of {} pictures are {}: that is how this collection is, so they are not listed.",
             count.pictures,

@@ -45,8 +45,8 @@ pub(super) fn about(kind: LookKind) -> &'static str {
         LookKind::Broken => "A fact: the file cannot be read.",
         LookKind::Duplicate => "A fact: the same file, or the same pixels.",
         LookKind::NearDuplicate => {
-            "Measured: resized, saved again, cropped by up to a tenth or mirrored; the best one has a green frame. Of copies put among photographs all were found, and nine in ten \
-             of the groups found besides show the same scene; those with a likeness below 0.8 may be other shots of it."
+            "Measured: resized, saved again, cropped by up to a tenth or mirrored; the best one has a green frame. Of copies put among photographs all were found, and what \
+             was found besides were copies that are there, or the same thing photographed twice."
         }
         LookKind::Leak => {
             "Measured: copies of one picture in two splits (train, test, validation); as sure as copies are. A test on them measures memory."
@@ -68,6 +68,7 @@ pub(super) fn about(kind: LookKind) -> &'static str {
         LookKind::OddShape => "A fact: its sides are twice as unequal as usual here, or half as much.",
         LookKind::Tiny => "A fact: its short side is less than a third of the usual one, or less than 16 pixels.",
         LookKind::Grey => "A fact: red, green and blue differ by less than 6 of 255 in 99 % of it.",
+        LookKind::Unlike => "A guess: in colours and light farther from its neighbours than the others are.",
     }
 }
 
