@@ -11,6 +11,8 @@ const BLOCK: usize = 1 << 16;
 
 /// Nearest rows whose mean distance counts.
 const NEAREST: usize = 10;
+/// Rows among which the nearest are looked for at the most: evenly spaced ones of more.
+const AMONG: usize = 10_000;
 
 /// How unlike all others each row is, from 0 to 1: the mean of its ranks by [`remoteness`] in several descriptions of the same rows, as shares. Ties have the same rank.
 ///
@@ -31,9 +33,11 @@ pub fn unlike(descriptions: &[&Matrix]) -> Vec<f32> {
     scores
 }
 
-/// Mean Euclidean distance of every row to its ten nearest others; 0 for a row alone.
+/// Mean Euclidean distance of every row to its ten nearest others, among 10,000 at the most; 0 for a row alone.
 pub fn remoteness(features: &Matrix) -> Vec<f32> {
-    let bank = extended(features, &|row| -half_square(row));
+    let count = features.rows.min(AMONG);
+    let among: Vec<usize> = (0..count).map(|i| i * features.rows / count).collect();
+    let bank = extended(&features.select_rows(&among), &|row| -half_square(row));
     let mut found = Vec::with_capacity(features.rows);
     for first in (0..features.rows).step_by(BLOCK) {
         let rows: Vec<usize> = (first..(first + BLOCK).min(features.rows)).collect();
@@ -41,7 +45,7 @@ pub fn remoteness(features: &Matrix) -> Vec<f32> {
         // One more, since a row finds itself.
         let near = nearest(&queries, &bank, NEAREST + 1, false, &|_| ());
         for (row, near) in rows.into_iter().zip(near.index.chunks(near.k.max(1))) {
-            let others = near.iter().map(|i| *i as usize).filter(|i| *i != row).take(NEAREST);
+            let others = near.iter().map(|i| among[*i as usize]).filter(|other| *other != row).take(NEAREST);
             let distances: Vec<f32> = others.map(|other| distance(features.row(row), features.row(other))).collect();
             found.push(distances.iter().sum::<f32>() / distances.len().max(1) as f32);
         }
@@ -177,6 +181,15 @@ mod tests {
                 && unlike(&[&Matrix::default()]).is_empty()
                 && unlike(&[]).is_empty()
         );
+    }
+
+    #[test]
+    fn of_many_rows_some_are_compared() {
+        // Rows on a line, one apart, and one far off: of 10,001, all but the last are looked at.
+        let mut values: Vec<f32> = (0..AMONG).map(|i| (i % 50) as f32).collect();
+        values.push(1e4);
+        let found = remoteness(&Matrix::new(1, values));
+        assert!(found[..AMONG].iter().all(|x| *x == 0.0) && found[AMONG] > 9e3);
     }
 
     #[test]

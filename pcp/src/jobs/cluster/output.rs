@@ -139,6 +139,7 @@ impl FoundClusters<'_> {
             },
             plain: true,
             suspicious: Vec::new(),
+            suspicious_about: String::new(),
             label_errors: Vec::new(),
             label_errors_about: None,
             tried: self.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),
