@@ -30,6 +30,8 @@ mod eval;
 mod export;
 #[path = "program/faults.rs"]
 mod faults;
+#[path = "program/findings.rs"]
+mod findings;
 #[path = "program/golden.rs"]
 mod golden;
 #[path = "program/hostile.rs"]

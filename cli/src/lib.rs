@@ -11,6 +11,7 @@ mod export;
 mod flags;
 mod help;
 mod input;
+mod look;
 mod paper;
 mod precision;
 mod progress;
@@ -56,7 +57,8 @@ Examples:
   pcp purify emb.npy --labels l.csv --out p   which images do not belong, which labels are wrong
   pcp assign runs/photos NEW/                 which clusters do new images belong to
   pcp neighbours runs/photos NEW.jpg          the images most like it
-  pcp duplicates runs/photos                  what is there twice
+  pcp duplicates PHOTOS/                      what is there twice, without training
+  pcp look PHOTOS/                            what is broken, blurred, dark, odd, there twice
   pcp detect train runs/photos --voc VOC --out runs/det   build a detector on it
   pcp export runs/photos --to onnx            take the network elsewhere
   pcp check runs/photos                       are all its files whole
@@ -95,8 +97,10 @@ enum Verb {
     Assign(search::AssignArgs),
     /// Find the images of a run that are most like one
     Neighbours(search::NeighboursArgs),
-    /// Find groups of near duplicates
+    /// Find copies of pictures, or near duplicates in embeddings
     Duplicates(search::DuplicatesArgs),
+    /// Look at a folder of pictures: what is broken, blurred, dark, odd, there twice
+    Look(look::LookArgs),
     /// Write a network for PyTorch, onnxruntime and others
     Export(export::ExportArgs),
     /// Say whether all files of a run folder are whole
@@ -182,6 +186,7 @@ fn run(verb: Verb, stop: &Cancel) -> Result<()> {
         Verb::Assign(args) => search::assign(&args, stop),
         Verb::Neighbours(args) => search::neighbours(&args, stop),
         Verb::Duplicates(args) => search::duplicates(&args, stop),
+        Verb::Look(args) => look::run(&args, stop),
         Verb::Export(args) => export::run(&args, stop),
         Verb::Check(args) => check::run(&args, stop),
         Verb::Data(verb) => data::run(verb, stop),

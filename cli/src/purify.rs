@@ -21,7 +21,7 @@ Examples:
   pcp purify runs/photos --out clean                                a run: its clusters, its past, its class folders as labels
 
 The new folder holds clusters.csv (row, file, cluster, status, distance, vote, doubt), clean.csv (what belongs), suspicious.csv
-(what does not, the least first), with --labels label_errors.csv (labels that are more probably wrong than right) and
+(what was taken out of its cluster, the most doubtful first), with images outliers.csv (what is unlike all others, a guess), with --labels label_errors.csv (labels that are more probably wrong than right) and
 doubtful_labels.csv (other labels that do not fit well), the most doubtful first, summary.json, and with images sheet.html. Nothing else is written, and no image is moved or changed. docs/purify.md says what each column means."
 )]
 pub struct PurifyArgs {
@@ -107,7 +107,7 @@ fn show(s: &PurifySummary) -> String {
         ("votes".into(), votes),
         ("clean".into(), share(s.kept + s.pulled_back)),
         ("  of them pulled back".into(), s.pulled_back.to_string()),
-        ("suspicious".into(), share(s.filtered + s.dropped + s.instances)),
+        ("taken out of their clusters".into(), share(s.filtered + s.dropped + s.instances)),
         ("  filtered, dropped, alone".into(), format!("{}, {}, {}", s.filtered, s.dropped, s.instances)),
     ];
     if let Some(labels) = &s.labels {

@@ -1,11 +1,14 @@
-//! Near duplicates: pairs of rows whose cosine is at least a threshold, joined into groups.
+//! Near duplicates: groups of rows of which every two have a cosine of at least a threshold.
 //!
-//! All pairs are compared, tile by tile (`dots.rs`). Pairs within a group that is already known are not stored, so that
-//! memory stays at a few pairs per row however many copies there are.
+//! All pairs are compared, tile by tile (`dots.rs`), which gives the rows that chains of pairs connect. Pairs within a chain that is already
+//! known are not stored, so that memory stays at a few pairs per row however many copies there are. Chains are then taken apart by complete linkage
+//! (`copies/link.rs`): neighbours in a chain are alike, its ends need not be.
 
+use crate::copies::link;
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::error::Result;
 use crate::matrix::{Matrix, dot};
+use crate::neighbours::nearest;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -14,17 +17,60 @@ const BLOCK: usize = 256;
 const UNITS: usize = 32;
 /// Pairs of a work unit that are stored before redundant ones are removed.
 const MOST: usize = 1 << 16;
+/// Rows of a chain of which all pairs are stored; of longer ones, pairs with this many nearest rows.
+const ALL_PAIRS: usize = 2000;
+const NEAREST: usize = 16;
 
 /// Rows that are nearly the same.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// Rows in growing order, each with its cosine to the first.
     pub members: Vec<(usize, f32)>,
+    /// The least cosine of two of them.
+    pub least: f32,
 }
 
-/// Groups of unit rows connected by pairs with a cosine of `threshold` or more: the largest first, then by their first row.
+/// Groups of unit rows of which every two have a cosine of `threshold` or more: the surest first, then by their first row.
 /// `tick` gets the number of rows done; its error ends the search.
 pub fn groups(features: &Matrix, threshold: f32, tick: &mut dyn FnMut(usize) -> Result<()>) -> Result<Vec<Group>> {
+    let mut linked = Vec::new();
+    for rows in chains(features, threshold, tick)? {
+        linked.extend(taken_apart(features, &rows, threshold));
+        tick(features.rows)?;
+    }
+    link::surest_first(&mut linked);
+    let with_cosines = |group: link::Linked| {
+        let first = features.row(group.rows[0]);
+        let members = group.rows.iter().map(|&row| (row, dot(first, features.row(row)).min(1.0))).collect();
+        Group { members, least: group.likeness.min(1.0) }
+    };
+    Ok(linked.into_iter().map(with_cosines).collect())
+}
+
+/// Complete linkage of the rows of a chain.
+fn taken_apart(features: &Matrix, rows: &[usize], threshold: f32) -> Vec<link::Linked> {
+    let bits = |row: usize| features.row(row).iter().map(|x| x.to_bits());
+    let equal = link::equal(rows, &|a, b| bits(a).cmp(bits(b)));
+    let firsts: Vec<usize> = equal.iter().map(|rows| rows[0]).collect();
+    let cosine = |a: usize, b: usize| dot(features.row(firsts[a]), features.row(firsts[b]));
+    let alike = |a: usize, b: usize| Some(cosine(a, b)).filter(|cosine| *cosine >= threshold);
+    let pairs: Vec<(usize, usize, f32)> = if firsts.len() <= ALL_PAIRS {
+        let of = |a: usize| (a + 1..firsts.len()).filter_map(|b| Some((a, b, alike(a, b)?))).collect::<Vec<_>>();
+        (0..firsts.len()).into_par_iter().map(of).collect::<Vec<_>>().concat()
+    } else {
+        let few = features.select_rows(&firsts);
+        let near = nearest(&few, &few, NEAREST + 1, false, &|_| ());
+        let of = |a: usize| near.index[a * near.k..(a + 1) * near.k].iter().map(move |b| (a, *b as usize));
+        let pairs = (0..firsts.len())
+            .flat_map(of)
+            .filter(|(a, b)| a < b || !near.index[b * near.k..(b + 1) * near.k].contains(&(*a as u32)));
+        pairs.filter(|(a, b)| a != b).filter_map(|(a, b)| Some((a, b, alike(a, b)?))).collect()
+    };
+    link::with_equal(link::complete(firsts.len(), pairs, &alike), &equal)
+}
+
+/// The rows that pairs with a cosine of `threshold` or more connect, two or more each.
+fn chains(features: &Matrix, threshold: f32, tick: &mut dyn FnMut(usize) -> Result<()>) -> Result<Vec<Vec<usize>>> {
     let n = features.rows;
     let mut root: Vec<u32> = (0..n as u32).collect();
     if n == 0 {
@@ -57,14 +103,8 @@ pub fn groups(features: &Matrix, threshold: f32, tick: &mut dyn FnMut(usize) -> 
     tick(n)?;
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); n];
     root.iter().enumerate().for_each(|(row, first)| members[*first as usize].push(row));
-    let grouped = members.into_iter().filter(|m| m.len() > 1);
-    let with_cosines = |rows: Vec<usize>| {
-        let first = features.row(rows[0]);
-        Group { members: rows.iter().map(|&row| (row, dot(first, features.row(row)).min(1.0))).collect() }
-    };
-    let mut groups: Vec<Group> = grouped.map(with_cosines).collect();
-    groups.sort_by_key(|g| (std::cmp::Reverse(g.members.len()), g.members[0].0));
-    Ok(groups)
+    members.retain(|rows| rows.len() > 1);
+    Ok(members)
 }
 
 /// Collects the pairs that reach the threshold.
@@ -159,26 +199,16 @@ mod tests {
         groups.into_iter().map(|g| g.members.into_iter().map(|m| m.0).collect()).collect()
     }
 
-    /// The definition: all pairs, then all rows reachable from one another.
+    /// The definition: complete linkage of all pairs.
     fn twin(features: &Matrix, threshold: f32) -> Vec<Vec<usize>> {
         let n = features.rows;
-        let mut seen = vec![false; n];
-        let mut groups = Vec::new();
-        for start in 0..n {
-            let (mut group, mut next) = (Vec::new(), vec![start]);
-            while let Some(i) = next.pop() {
-                if std::mem::replace(&mut seen[i], true) {
-                    continue;
-                }
-                group.push(i);
-                next.extend((0..n).filter(|j| *j != i && dot(features.row(i), features.row(*j)) >= threshold));
-            }
-            group.sort_unstable();
-            groups.push(group);
+        let mut pairs = Vec::new();
+        for b in 0..n {
+            pairs.extend(
+                (0..b).map(|a| (a, b, dot(features.row(a), features.row(b)))).filter(|pair| pair.2 >= threshold),
+            );
         }
-        groups.retain(|g| g.len() > 1);
-        groups.sort_by_key(|g| (std::cmp::Reverse(g.len()), g[0]));
-        groups
+        link::complete(n, pairs, &|_, _| None).into_iter().map(|group| group.rows).collect()
     }
 
     proptest! {
@@ -208,8 +238,22 @@ mod tests {
         // Neighbours on a circle, 1 degree apart: each pair passes, the ends of the chain do not.
         let point = |i: usize| [(i as f32).to_radians().cos(), (i as f32).to_radians().sin()];
         let chain = Matrix::new(2, (0..90).flat_map(point).collect());
-        assert_eq!(found(&chain, 0.9998).len(), 1);
+        let pairs = super::groups(&chain, 0.9998, &mut |_| Ok(())).unwrap();
+        assert!(pairs.len() >= 30 && pairs.iter().all(|g| g.members.len() == 2 && g.least >= 0.9998), "{pairs:?}");
         assert_eq!(found(&chain, 0.99999), Vec::<Vec<usize>>::new());
+    }
+
+    /// A chain of more rows than are compared one with another.
+    #[test]
+    fn every_two_rows_of_a_group_of_a_long_chain_are_alike() {
+        let point = |i: usize| [(i as f32 / 500.0).cos(), (i as f32 / 500.0).sin()];
+        let chain = Matrix::new(2, (0..ALL_PAIRS + 500).flat_map(point).collect());
+        let groups = groups(&chain, 0.9999, &mut |_| Ok(())).unwrap();
+        assert!(groups.len() > 100);
+        for group in groups {
+            let rows = || group.members.iter().map(|m| chain.row(m.0));
+            assert!(rows().all(|a| rows().all(|b| dot(a, b) >= 0.9999)));
+        }
     }
 
     #[test]

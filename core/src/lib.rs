@@ -40,6 +40,7 @@
 //! Files: [`io::matrix::read`] reads a matrix and the names of its rows from NumPy, CSV or safetensors.
 //! `examples/purify_rows.rs` shows all of it together.
 
+pub mod appearance;
 pub mod cancel;
 pub mod centres;
 pub mod cluster_count;
@@ -61,6 +62,7 @@ pub mod outliers;
 pub mod patches;
 pub mod pca;
 pub mod purify;
+pub mod quality;
 pub mod readout;
 pub mod rng;
 mod scatter;

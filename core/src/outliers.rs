@@ -1,4 +1,5 @@
-//! Outlier scores: from the distance of a row to its own centre compared with the next one, and from the votes of CP_s.
+//! Outliers: rows that are unlike all others ([`unlike`]), and rows that do not fit their clusters ([`doubts`]): from the distance to the own centre
+//! compared with the next one, and from the votes of CP_s.
 
 use crate::centres::{distance, means};
 use crate::matrix::Matrix;
@@ -7,6 +8,61 @@ use crate::purify::{Purified, Status};
 
 /// Rows of a work unit.
 const BLOCK: usize = 1 << 16;
+
+/// Nearest rows whose mean distance counts.
+const NEAREST: usize = 10;
+/// Rows among which the nearest are looked for at the most: evenly spaced ones of more.
+const AMONG: usize = 10_000;
+
+/// How unlike all others each row is, from 0 to 1: the mean of its ranks by [`remoteness`] in several descriptions of the same rows, as shares. Ties have the same rank.
+///
+/// A score orders rows; it does not say whether any of them is an outlier: some row is always the most unlike.
+pub fn unlike(descriptions: &[&Matrix]) -> Vec<f32> {
+    let rows = descriptions.first().map_or(0, |d| d.rows);
+    let mut scores = vec![0.0; rows];
+    for description in descriptions {
+        assert_eq!(description.rows, rows, "descriptions of other rows");
+        let far = remoteness(description);
+        let mut sorted = far.clone();
+        sorted.sort_unstable_by(f32::total_cmp);
+        for (score, far) in scores.iter_mut().zip(&far) {
+            let nearer = sorted.partition_point(|other| other < far);
+            *score += nearer as f32 / (rows.max(2) - 1) as f32 / descriptions.len() as f32;
+        }
+    }
+    scores
+}
+
+/// Mean Euclidean distance of every row to its ten nearest others, among 10,000 at the most; 0 for a row alone.
+pub fn remoteness(features: &Matrix) -> Vec<f32> {
+    let count = features.rows.min(AMONG);
+    let among: Vec<usize> = (0..count).map(|i| i * features.rows / count).collect();
+    let bank = extended(&features.select_rows(&among), &|row| -half_square(row));
+    let mut found = Vec::with_capacity(features.rows);
+    for first in (0..features.rows).step_by(BLOCK) {
+        let rows: Vec<usize> = (first..(first + BLOCK).min(features.rows)).collect();
+        let queries = extended(&features.select_rows(&rows), &|_| 1.0);
+        // One more, since a row finds itself.
+        let near = nearest(&queries, &bank, NEAREST + 1, false, &|_| ());
+        for (row, near) in rows.into_iter().zip(near.index.chunks(near.k.max(1))) {
+            let others = near.iter().map(|i| among[*i as usize]).filter(|other| *other != row).take(NEAREST);
+            let distances: Vec<f32> = others.map(|other| distance(features.row(row), features.row(other))).collect();
+            found.push(distances.iter().sum::<f32>() / distances.len().max(1) as f32);
+        }
+    }
+    found
+}
+
+/// Half the squared length of a row.
+fn half_square(row: &[f32]) -> f32 {
+    (row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / 2.0) as f32
+}
+
+/// Rows with one more coordinate. The nearest row c to x has the greatest `x . c - |c|^2 / 2`: a dot product of x with 1 behind it and c with `-|c|^2 / 2`.
+fn extended(features: &Matrix, last: &dyn Fn(&[f32]) -> f32) -> Matrix {
+    let row = |i: usize| features.row(i).iter().copied().chain([last(features.row(i))]);
+    Matrix { rows: features.rows, dim: features.dim + 1, values: (0..features.rows).flat_map(row).collect() }
+}
 
 /// The outlier score of each row, from 0 (belongs to its cluster) to 1.
 ///
@@ -46,17 +102,12 @@ pub fn doubts(features: &Matrix, assignment: &[u32], clusters: usize, purified: 
 /// Euclidean distance of every row to the nearest centre of another cluster than its own; infinite when there is none.
 fn nearest_others(features: &Matrix, assignment: &[u32], centres: &Matrix, sizes: &[usize]) -> Vec<f32> {
     let filled: Vec<usize> = (0..sizes.len()).filter(|c| sizes[*c] > 0).collect();
-    // The nearest centre has the greatest x . c - |c|^2 / 2: a dot product with one more coordinate.
-    let longer = |row: &[f32], last: f32| row.iter().copied().chain([last]).collect::<Vec<f32>>();
-    let half = |row: &[f32]| row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() / 2.0;
-    let dim = features.dim + 1;
-    let bank = filled.iter().flat_map(|c| longer(centres.row(*c), -half(centres.row(*c)) as f32)).collect();
-    let bank = Matrix { rows: filled.len(), dim, values: bank };
+    let bank = extended(&centres.select_rows(&filled), &|row| -half_square(row));
     let mut found = Vec::with_capacity(features.rows);
     for first in (0..features.rows).step_by(BLOCK) {
         let rows = first..(first + BLOCK).min(features.rows);
-        let queries = rows.clone().flat_map(|row| longer(features.row(row), 1.0)).collect();
-        let near = nearest(&Matrix { rows: rows.len(), dim, values: queries }, &bank, 2, false, &|_| ());
+        let queries = extended(&features.select_rows(&rows.clone().collect::<Vec<_>>()), &|_| 1.0);
+        let near = nearest(&queries, &bank, 2, false, &|_| ());
         for (row, near) in rows.zip(near.index.chunks(near.k.max(1))) {
             let other = near.iter().map(|i| filled[*i as usize]).find(|c| *c as u32 != assignment[row]);
             found.push(other.map_or(f32::INFINITY, |c| distance(features.row(row), centres.row(c))));
@@ -105,6 +156,51 @@ mod tests {
         let found = doubts(&features, &assignment, 2, &purified, 4.0);
         let expected = [0.05, 0.0, (1.0 / 8.0 + 1.0) / 2.0];
         assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{found:?}");
+    }
+
+    /// The definition: all distances, sorted.
+    fn slow(features: &Matrix) -> Vec<f32> {
+        let one = |row: usize| {
+            let others = (0..features.rows).filter(|other| *other != row);
+            let mut all: Vec<f32> = others.map(|other| distance(features.row(row), features.row(other))).collect();
+            all.sort_unstable_by(f32::total_cmp);
+            all.truncate(NEAREST);
+            all.iter().sum::<f32>() / all.len().max(1) as f32
+        };
+        (0..features.rows).map(one).collect()
+    }
+
+    #[test]
+    fn remoteness_is_that_of_its_definition() {
+        for features in [blobs(5, 30, 4, 1.0, 3), blobs(1, 6, 3, 1.0, 1), Matrix::new(2, vec![1.0, 2.0])] {
+            let (fast, slow) = (remoteness(&features), slow(&features));
+            assert!(fast.iter().zip(&slow).all(|(a, b)| (a - b).abs() < 1e-4), "{fast:?} {slow:?}");
+        }
+        assert!(
+            remoteness(&Matrix::default()).is_empty()
+                && unlike(&[&Matrix::default()]).is_empty()
+                && unlike(&[]).is_empty()
+        );
+    }
+
+    #[test]
+    fn of_many_rows_some_are_compared() {
+        // Rows on a line, one apart, and one far off: of 10,001, all but the last are looked at.
+        let mut values: Vec<f32> = (0..AMONG).map(|i| (i % 50) as f32).collect();
+        values.push(1e4);
+        let found = remoteness(&Matrix::new(1, values));
+        assert!(found[..AMONG].iter().all(|x| *x == 0.0) && found[AMONG] > 9e3);
+    }
+
+    #[test]
+    fn strangers_come_first_and_equal_rows_are_equally_unlike() {
+        let mut features = blobs(3, 40, 5, 0.2, 2);
+        features.values.extend([30.0; 5]);
+        features.rows += 1;
+        let scores = unlike(&[&features, &features]);
+        assert_eq!(scores[120], 1.0);
+        assert!(scores[..120].iter().all(|score| *score < 1.0));
+        assert_eq!(unlike(&[&Matrix::new(1, vec![2.0; 7])]), [0.0; 7]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod bundled;
 mod check;
 pub mod decode;
 pub mod derive;
+pub mod facts;
 #[cfg(feature = "fetch")]
 pub mod fetch;
 mod images;

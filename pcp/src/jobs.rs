@@ -12,7 +12,9 @@
 //! | purify clusters | [`purify`](fn@purify) | [`PurifyOptions`] | [`PurifyResult`] |
 //! | assign images to a run's clusters | [`assign`] | [`AssignOptions`] | [`AssignResult`] |
 //! | find images like one | [`neighbours`] | [`NeighboursOptions`] | [`NeighboursResult`] |
-//! | find near duplicates | [`duplicates`](fn@duplicates) | [`DuplicatesOptions`] | [`DuplicatesResult`] |
+//! | look at pictures, without a network | [`look`](fn@look) | [`LookOptions`] | [`LookResult`] |
+//! | find copies of pictures, without a network | [`copies`](fn@copies) | [`CopiesOptions`] | [`CopiesResult`] |
+//! | find near duplicates in embeddings | [`duplicates`](fn@duplicates) | [`DuplicatesOptions`] | [`DuplicatesResult`] |
 //! | measure a run's features | [`eval_knn`], [`eval_linear`], [`eval_finetune`], [`eval_heatmap`], [`eval_clusters`], [`eval_tsne`] | [`EvalKnnOptions`] ... | [`KnnReport`] ... |
 //! | draw what a run's snapshots look at | [`heat_sheet`] | [`HeatSheetOptions`] | [`HeatSheetResult`] |
 //! | train a detector, or go on | [`detect_train`], [`detect_resume`] | [`DetectTrainOptions`] | [`DetectorResult`](crate::run::DetectorResult) |
@@ -30,15 +32,18 @@
 
 mod check;
 mod cluster;
+mod copies;
 mod data;
 mod detect;
 mod duplicates;
 mod embed;
 mod eval;
 mod export;
+pub mod findings;
 pub mod folders;
 pub mod images;
 mod log;
+mod look;
 mod lookup;
 mod part;
 mod photographs;
@@ -63,6 +68,7 @@ pub use check::{CheckResult, check};
 pub use cluster::{
     ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
 };
+pub use copies::{CopiesOptions, CopiesResult, CopyKind, CopyRow, copies};
 pub use data::{
     DataCheckOptions, DataShapesOptions, DataShapesResult, DeriveOptions, data_check, data_cub200, data_in100,
     data_shapes,
@@ -82,6 +88,7 @@ pub use eval::{
     eval_linear, eval_tsne, heat_sheet, read_clusters, read_fast_linear, read_finetune, read_heatmap, read_linear,
 };
 pub use export::{ExportFormat, ExportOptions, ExportResult, export};
+pub use look::{LookCount, LookKind, LookOptions, LookResult, LookRow, look};
 pub use lookup::{
     AssignOptions, AssignResult, AssignedImage, NeighbourImage, NeighboursOptions, NeighboursResult, assign, neighbours,
 };

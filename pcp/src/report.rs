@@ -9,6 +9,7 @@
 
 mod collection;
 mod curves;
+mod findings;
 mod gather;
 mod health;
 mod page;
@@ -19,6 +20,7 @@ mod summary;
 mod tests;
 
 pub use collection::{Collection, Suspect, collection_section};
+pub use findings::{Findings, PictureSource, ShownGroup, ShownPicture, ShownSection, findings_page};
 pub use page::{DRAWING, STYLE, page};
 
 use crate::data::augment::Augmenter;

@@ -40,7 +40,7 @@ fn odd_images(root: &Path) {
 }
 
 /// Every path below `root` with its content, to see that nothing changes.
-fn snapshot(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn snapshot(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(root).unwrap().flatten() {
         let path = entry.path();
@@ -169,6 +169,10 @@ fn a_run_embeds_its_own_and_other_images() {
         let twins = json(&succeed(&["duplicates", run_, "--threshold", "1", "--json"]));
         let files: Vec<&str> = twins.as_array().unwrap().iter().map(|t| t["file"].as_str().unwrap()).collect();
         assert!(files.contains(&"a/0.png") && files.contains(&"b/link.png"), "{files:?}");
+        // By the pictures themselves, with pairs that the network proposes.
+        let twins = json(&succeed(&["duplicates", run_, "--json"]));
+        let same = twins["rows"].as_array().unwrap().iter().find(|row| row["copy"] == "same file").unwrap();
+        assert_eq!(same["file"], "b/link.png");
     }
     assert!(fail(2, &["duplicates", run_, "--threshold", "1.5"]).contains("--threshold"));
 

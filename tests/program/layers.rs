@@ -20,6 +20,7 @@ const CORE: &[&[&str]] = &[
         "history",
         "label_errors",
         "outliers",
+        "quality",
     ],
 ];
 const PCP: &[&[&str]] = &[

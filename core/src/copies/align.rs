@@ -30,7 +30,7 @@ impl Levels {
         let at = |x: usize| if mirrored { SIDE - 1 - x } else { x };
         let value = |i: usize| {
             let (plane, y, x) = (i / (SIDE * SIDE), i / SIDE % SIDE, i % SIDE);
-            f32::from(thumbnail.0[(y * SIDE + at(x)) * 3 + plane])
+            f32::from(thumbnail.pixels[(y * SIDE + at(x)) * 3 + plane])
         };
         let full: Vec<f32> = (0..3 * SIDE * SIDE).map(value).collect();
         let half = halved(&full, SIDE);
@@ -226,7 +226,7 @@ mod tests {
             let waves = (9.0 * x + plane).sin() + (13.0 * y - 5.0 * x).cos() + (21.0 * x * y + 2.0 * plane).sin();
             (128.0 + 40.0 * waves) as u8
         };
-        Thumbnail((0..SIDE * SIDE * 3).map(value).collect())
+        Thumbnail { pixels: (0..SIDE * SIDE * 3).map(value).collect(), small: false }
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn flat_pictures_have_no_likeness() {
-        let flat = |grey: u8| Levels::new(&Thumbnail(vec![grey; SIDE * SIDE * 3]), false);
+        let flat = |grey: u8| Levels::new(&Thumbnail { pixels: vec![grey; SIDE * SIDE * 3], small: false }, false);
         assert!(correlation(&flat(10), &flat(200)).is_none_or(|found| found.likeness == 0.0));
     }
 

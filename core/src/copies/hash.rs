@@ -19,7 +19,7 @@ pub struct Hashes([u64; 4]);
 
 impl Hashes {
     pub fn of(thumbnail: &Thumbnail) -> Hashes {
-        let grey: Vec<f32> = (thumbnail.0.chunks_exact(3))
+        let grey: Vec<f32> = (thumbnail.pixels.chunks_exact(3))
             .map(|p| 0.299 * f32::from(p[0]) + 0.587 * f32::from(p[1]) + 0.114 * f32::from(p[2]))
             .collect();
         let inner = inner(&grey);
@@ -116,10 +116,11 @@ mod tests {
         let pixel = |x: usize, y: usize| {
             (128.0 + 60.0 * (x as f32 / 7.0).sin() + 50.0 * ((x + 2 * y) as f32 / 11.0).cos()) as u8
         };
-        let picture = Thumbnail((0..SIDE * SIDE).flat_map(|i| [pixel(i % SIDE, i / SIDE); 3]).collect());
-        let turned = Thumbnail((0..SIDE * SIDE).flat_map(|i| [pixel(SIDE - 1 - i % SIDE, i / SIDE); 3]).collect());
-        let grey: Vec<f32> = picture.0.chunks(3).map(|p| f32::from(p[0])).collect();
-        let part = Thumbnail(inner(&grey).iter().flat_map(|g| [g.round() as u8; 3]).collect());
+        let of = |pixels: Vec<u8>| Thumbnail { pixels, small: false };
+        let picture = of((0..SIDE * SIDE).flat_map(|i| [pixel(i % SIDE, i / SIDE); 3]).collect());
+        let turned = of((0..SIDE * SIDE).flat_map(|i| [pixel(SIDE - 1 - i % SIDE, i / SIDE); 3]).collect());
+        let grey: Vec<f32> = picture.pixels.chunks(3).map(|p| f32::from(p[0])).collect();
+        let part = of(inner(&grey).iter().flat_map(|g| [g.round() as u8; 3]).collect());
         let hashes = [picture, turned, part].map(|t| Hashes::of(&t));
         assert_eq!(hashes[0].distance(&hashes[1]), 0);
         assert!(hashes[0].distance(&hashes[2]) <= 2 && hashes[2].distance(&hashes[1]) <= 2);

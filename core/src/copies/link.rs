@@ -1,5 +1,6 @@
 //! Complete linkage: groups of which every two rows are alike, so that no chain joins the unlike.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 /// Rows that are alike.
@@ -65,6 +66,29 @@ pub fn complete(
 /// Sorts groups by their likeness, the greatest first; ties by their first row.
 pub fn surest_first(groups: &mut [Linked]) {
     groups.sort_by(|a, b| b.likeness.total_cmp(&a.likeness).then(a.rows[0].cmp(&b.rows[0])));
+}
+
+/// Sets of rows that are equal in the order `compare`; in each the rows grow, and so do the first rows.
+pub fn equal(rows: &[usize], compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<Vec<usize>> {
+    let mut order = rows.to_vec();
+    order.sort_by(|a, b| compare(*a, *b).then(a.cmp(b)));
+    let mut sets: Vec<Vec<usize>> = order.chunk_by(|a, b| compare(*a, *b).is_eq()).map(<[usize]>::to_vec).collect();
+    sets.sort_by_key(|rows| rows[0]);
+    sets
+}
+
+/// Groups of rows out of groups of sets of equal rows; a set of several rows is a group of its own where it is in none.
+pub fn with_equal(mut groups: Vec<Linked>, sets: &[Vec<usize>]) -> Vec<Linked> {
+    let mut alone = vec![true; sets.len()];
+    for group in &mut groups {
+        group.rows.iter().for_each(|set| alone[*set] = false);
+        group.rows = group.rows.iter().flat_map(|set| sets[*set].iter().copied()).collect();
+        group.rows.sort_unstable();
+    }
+    let same = (0..sets.len()).filter(|set| alone[*set] && sets[*set].len() > 1);
+    groups.extend(same.map(|set| Linked { rows: sets[set].clone(), likeness: 1.0 }));
+    surest_first(&mut groups);
+    groups
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 use super::*;
 use crate::rng::{Key, Purpose};
 
+fn of(pixels: Vec<u8>) -> Thumbnail {
+    Thumbnail { pixels, small: false }
+}
+
 /// Picture number `id` of the plane, seen through a window.
 fn seen(id: u64, left: f32, top: f32, width: f32, height: f32) -> Thumbnail {
     let mut stream = Key { purpose: Purpose::Synthetic, seed: id, round: 0, epoch: 0 }.stream(0, 0);
@@ -14,7 +18,7 @@ fn seen(id: u64, left: f32, top: f32, width: f32, height: f32) -> Thumbnail {
         let sum: f32 = waves.iter().map(|w| (w[0] * x + w[1] * y + w[2] + plane * w[3] / 20.0).sin()).sum();
         (128.0 + 25.0 * sum).clamp(0.0, 255.0) as u8
     };
-    Thumbnail((0..SIDE * SIDE * 3).map(value).collect())
+    of((0..SIDE * SIDE * 3).map(value).collect())
 }
 
 fn whole(id: u64) -> Thumbnail {
@@ -22,13 +26,11 @@ fn whole(id: u64) -> Thumbnail {
 }
 
 fn mirrored(t: &Thumbnail) -> Thumbnail {
-    Thumbnail(
-        t.0.chunks(SIDE * 3).flat_map(|row| row.chunks(3).rev().flatten().copied().collect::<Vec<u8>>()).collect(),
-    )
+    of(t.pixels.chunks(SIDE * 3).flat_map(|row| row.chunks(3).rev().flatten().copied().collect::<Vec<u8>>()).collect())
 }
 
 fn found(thumbnails: &[Thumbnail]) -> Vec<Vec<usize>> {
-    groups(thumbnails, &mut |_| Ok(())).unwrap().into_iter().map(|g| g.rows).collect()
+    groups(thumbnails, &[], &mut |_| Ok(())).unwrap().into_iter().map(|g| g.rows).collect()
 }
 
 #[test]
@@ -38,7 +40,7 @@ fn copies_of_all_kinds_are_found_and_told_apart() {
     pictures.push(mirrored(&pictures[5]));
     pictures.push(seen(7, 0.05, 0.05, 0.9, 0.9));
     pictures.push(mirrored(&seen(9, 0.02, 0.0, 0.95, 1.0)));
-    pictures.push(Thumbnail(pictures[11].0.iter().map(|x| (f32::from(*x) * 0.8) as u8).collect()));
+    pictures.push(of(pictures[11].pixels.iter().map(|x| (f32::from(*x) * 0.8) as u8).collect()));
     let mut groups = found(&pictures);
     assert_eq!(groups[0], [3, 40], "the surest first");
     groups.sort();
@@ -60,16 +62,41 @@ fn hashes_lose_no_copy() {
         pairs.extend((0..b).filter_map(|a| Some((a, b, compare(&pictures[a], &pictures[b])?.likeness))));
     }
     let slow = link::complete(pictures.len(), pairs, &|_, _| None);
-    assert_eq!(groups(&pictures, &mut |_| Ok(())).unwrap(), slow);
+    assert_eq!(groups(&pictures, &[], &mut |_| Ok(())).unwrap(), slow);
     assert_eq!(slow.len(), 12);
 }
 
 #[test]
 fn many_equal_ones_flat_ones_none_one_and_a_stop() {
     let mut pictures = vec![whole(1); 300];
-    pictures.extend([10, 10, 200].map(|grey| Thumbnail(vec![grey; SIDE * SIDE * 3])));
+    pictures.extend([10, 10, 200].map(|grey| of(vec![grey; SIDE * SIDE * 3])));
     assert_eq!(found(&pictures), [(0..300).collect::<Vec<_>>(), vec![300, 301]]);
     assert!(found(&[]).is_empty() && found(&[whole(1)]).is_empty());
-    let stopped = groups(&[whole(1), whole(2)], &mut |_| Err(crate::error::Error::stopped()));
+    let stopped = groups(&[whole(1), whole(2)], &[], &mut |_| Err(crate::error::Error::stopped()));
     assert_eq!(stopped.unwrap_err().exit_code(), 130);
+}
+
+#[test]
+fn pairs_that_are_asked_for_are_compared_whatever_their_hashes() {
+    // A crop that no hash recognises.
+    let (picture, part) = (whole(4), seen(4, 0.0, 0.0, 0.8, 0.8));
+    assert!(Hashes::of(&picture).distance(&Hashes::of(&part)) > NEAR);
+    let pictures = [whole(1), picture.clone(), part, picture];
+    assert_eq!(found(&pictures), [[1, 3]]);
+    let asked = groups(&pictures, &[(2, 1), (0, 0), (2, 1), (0, 2)], &mut |_| Ok(())).unwrap();
+    assert_eq!(asked[0].rows, [1, 2, 3]);
+    assert_eq!(asked.len(), 1);
+}
+
+#[test]
+fn small_pictures_need_less() {
+    // Every second pixel of one is changed.
+    let (picture, mut other) = (whole(3), whole(3));
+    for (i, x) in other.pixels.iter_mut().enumerate() {
+        *x = x.saturating_add(if i / 3 % 2 == 0 { 0 } else { 38 });
+    }
+    let likeness = align::correlation(&Levels::new(&picture, false), &Levels::new(&other, false)).unwrap().likeness;
+    assert!(likeness > LEAST_SMALL && likeness < LEAST, "{likeness}");
+    assert_eq!(compare(&picture, &other), None);
+    assert!(compare(&Thumbnail { small: true, ..picture }, &other).is_some());
 }

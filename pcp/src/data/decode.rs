@@ -38,7 +38,7 @@ pub fn shrunk_file(path: &Path, side: usize) -> Result<Image, Reason> {
 }
 
 /// The bytes of the file at `path`.
-fn contents(path: &Path) -> Result<Vec<u8>, Reason> {
+pub fn contents(path: &Path) -> Result<Vec<u8>, Reason> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let about = std::fs::metadata(path).map_err(cannot)?;
     if about.is_dir() {

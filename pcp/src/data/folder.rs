@@ -160,6 +160,16 @@ impl Listing {
     }
 }
 
+/// The split that the first folder of an image's name stands for.
+pub(super) fn split_name(name: &str) -> Option<&'static str> {
+    let (first, _) = name.split_once('/')?;
+    let is = |names: &[&str]| names.iter().any(|n| first.eq_ignore_ascii_case(n));
+    [("train", &TRAIN[..]), ("test", &TEST), ("validation", &VALIDATION)]
+        .into_iter()
+        .find(|(_, names)| is(names))
+        .map(|s| s.0)
+}
+
 /// An image file in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFile {

@@ -1,9 +1,10 @@
 //! Images to embed: files, each opened when it is needed, or a loaded data set.
 
-use super::folder::ImageFile;
+use super::folder::{ImageFile, split_name};
 use super::pixel_cache::PixelCache;
-use super::{BadFile, Batch, CleanView, Dataset, Prefetch, Split, Stamp, decode};
+use super::{BadFile, Batch, CleanView, Dataset, Image, Prefetch, Split, Stamp, decode};
 use rayon::prelude::*;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Images per batch; fixed, so that results do not depend on anything else.
@@ -102,7 +103,37 @@ impl Pictures {
         made
     }
 
-    fn row(&self, at: usize) -> FileRow {
+    /// Picture `at`; the error is the reason why it cannot be read.
+    pub fn image(&self, at: usize) -> std::result::Result<Image, String> {
+        match self {
+            Pictures::Files(files) => decode::file(&files[at].path),
+            Pictures::Loaded(data) => {
+                let (split, row) = split(data, at);
+                Ok(split.images.sample(row).map_err(|e| e.message)?.image.into_owned())
+            }
+        }
+    }
+
+    /// The file of picture `at`; `None` where it has none.
+    pub fn path(&self, at: usize) -> Option<&Path> {
+        match self {
+            Pictures::Files(files) => Some(&files[at].path),
+            Pictures::Loaded(_) => None,
+        }
+    }
+
+    /// The split of picture `at` (train, test, validation); `None` where there are none.
+    pub fn split_name(&self, at: usize) -> Option<&'static str> {
+        match self {
+            Pictures::Files(files) => split_name(&files[at].name),
+            Pictures::Loaded(data) => {
+                data.test.as_ref().map(|_| if at < data.train.images.len() { "train" } else { "test" })
+            }
+        }
+    }
+
+    /// The name, number and class of picture `at`.
+    pub fn row(&self, at: usize) -> FileRow {
         match self {
             Pictures::Files(files) => {
                 FileRow { id: at as u64, file: files[at].name.clone(), label: files[at].label.clone() }

@@ -1,4 +1,4 @@
-//! Groups of near duplicates in any embeddings.
+//! Groups of near duplicates in any embeddings: what counts as the same depends on the network, so that they are guesses.
 
 use super::part::on_pool;
 use super::source::{EmbeddingSource, Embeddings};
@@ -60,13 +60,13 @@ impl CsvRow for DuplicateRow {
 /// Groups of near duplicates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DuplicatesResult {
-    /// Rows that have duplicates, group by group, the largest group first.
+    /// Rows that have duplicates, group by group, the surest group first.
     pub rows: Vec<DuplicateRow>,
     /// The file that was written.
     pub out: Option<PathBuf>,
 }
 
-/// Finds groups of rows that pairs with a cosine of `threshold` or more join.
+/// Finds groups of rows of which every two have a cosine of `threshold` or more.
 pub fn duplicates(options: &DuplicatesOptions, observer: &Arc<dyn Observer>) -> Result<DuplicatesResult> {
     options.out.as_deref().map_or(Ok(()), require_absent)?;
     let threshold = options.threshold;

@@ -3,6 +3,7 @@
 mod input;
 mod labels;
 mod output;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -206,6 +207,8 @@ pub struct PurifyResult {
     pub rows: Vec<PurifiedRow>,
     /// Numbers of the rows that do not belong to their clusters, those that belong least first.
     pub suspicious: Vec<usize>,
+    /// The rows that are most unlike all others, with their scores, the most unlike first: a guess. A twentieth of all, 200 at the most.
+    pub outliers: Vec<(usize, f32)>,
     /// Labels that are more probably wrong than right, the most doubtful first.
     pub label_errors: Vec<LabelError>,
     /// Labels that are probably right, though another one fits better, the most doubtful first.
@@ -218,6 +221,8 @@ struct PurifiedRows {
     purified: Purified,
     doubts: Vec<f32>,
     suspicious: Vec<usize>,
+    /// The rows that are most unlike all others, and how much.
+    unlike: Vec<(usize, f32)>,
     labelled: Option<CheckedLabels>,
     tried: Choice,
 }
@@ -283,8 +288,11 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
     };
     let features = embeddings.features.clone();
     let (count, seed) = (features.rows, options.kmeans.seed);
+    let seen = gallery.as_ref().map(|gallery| strangers::described(gallery, count, observer)).transpose()?;
     let found = on_pool("purifying", count, observer, move |part| {
         let mut found = judge(&features, clustered, &rules, greatest);
+        part.step(0, count)?;
+        found.unlike = strangers::unlike(&features, seen.as_ref());
         part.step(0, count)?;
         let mut tick = |done| part.step(done, count);
         found.labelled = labels.map(|labels| CheckedLabels::new(&features, labels, seed, &mut tick)).transpose()?;
@@ -312,6 +320,7 @@ fn result(summary: PurifySummary, embeddings: &Embeddings, found: &PurifiedRows)
         summary,
         rows: (0..found.assignment.len()).map(row).collect(),
         suspicious: found.suspicious.iter().map(|i| embeddings.rows[*i]).collect(),
+        outliers: found.unlike.iter().map(|(i, score)| (embeddings.rows[*i], *score)).collect(),
         label_errors: (found.labelled.iter().flat_map(CheckedLabels::errors))
             .map(|suspect| output::in_source(suspect, embeddings))
             .collect(),
@@ -450,5 +459,5 @@ fn judge(features: &Matrix, clustered: Clustered, rules: &Rules, greatest: f64) 
     let purified = purified_by(features, &assignment, clusters, rules, &History::from_newest(past));
     let doubts = outliers::doubts(features, &assignment, clusters, &purified, greatest);
     let suspicious = outliers::ranked(&purified.status, &doubts);
-    PurifiedRows { assignment, purified, doubts, suspicious, labelled: None, tried }
+    PurifiedRows { assignment, purified, doubts, suspicious, unlike: Vec::new(), labelled: None, tried }
 }

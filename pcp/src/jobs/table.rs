@@ -14,6 +14,11 @@ pub trait CsvRow {
     fn line(&self) -> String;
 }
 
+/// Whether an output is a table alone, not a folder: its name ends in `.csv`.
+pub fn is_table(out: &Path) -> bool {
+    out.extension().is_some_and(|e| e.eq_ignore_ascii_case("csv"))
+}
+
 /// Rows as the text of a CSV file.
 pub fn csv_text<'a, T: CsvRow + 'a>(rows: impl IntoIterator<Item = &'a T>) -> String {
     let mut text = format!("{}\n", T::HEADING);

@@ -49,6 +49,8 @@ pub struct Collection {
     pub plain: bool,
     /// The outliers, the highest score first.
     pub suspicious: Vec<usize>,
+    /// What they are, and how sure that is.
+    pub suspicious_about: String,
     /// Labels that are probably wrong, the most doubtful first.
     pub label_errors: Vec<Suspect>,
     /// What is known about wrong labels, in a few sentences; `None` without labels.
@@ -100,8 +102,7 @@ pub fn collection_section(
         "clusters_in_all": clustering.len(),
         "sheets": sheets,
         "outliers": outliers,
-        "outliers_about": "Of the images that purification took out of their clusters, those with the highest outlier scores: far from \
-            their own cluster compared with the next, or seldom in one cluster with its centre. All of them are in suspicious.csv.",
+        "outliers_about": c.suspicious_about,
         "label_errors": label_errors,
         "label_errors_about": c.label_errors_about,
         "tried": c.tried.as_ref().map(|(tried, chosen)| json!({

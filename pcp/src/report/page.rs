@@ -2,7 +2,7 @@
 
 use super::PageSection;
 use pcp_core::error::{Error, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
 const SCRIPT: &str = include_str!("../../assets/report.js");
@@ -14,11 +14,15 @@ pub const DRAWING: &str = include_str!("../../assets/draw.js");
 
 /// One HTML file about some runs. Names and texts enter it as JSON only, which the script shows as text.
 pub fn page(views: &[PageSection]) -> Result<String> {
-    let data = json!({ "version": env!("CARGO_PKG_VERSION"), "runs": views });
-    let data = serde_json::to_string(&data).map_err(|e| Error::file(e.to_string(), "please report this"))?;
+    filled(STYLE, SCRIPT, &json!({ "version": env!("CARGO_PKG_VERSION"), "runs": views }))
+}
+
+/// An HTML file with a style, a script that draws it, and the data that the script draws.
+pub(super) fn filled(style: &str, script: &str, data: &Value) -> Result<String> {
+    let data = serde_json::to_string(data).map_err(|e| Error::file(e.to_string(), "please report this"))?;
     // The data are inserted last, so that placeholders in them are not replaced.
-    let page = TEMPLATE.replacen("{{style}}", STYLE, 1).replacen("{{drawing}}", DRAWING, 1);
-    let page = page.replacen("{{script}}", SCRIPT, 1);
+    let page = TEMPLATE.replacen("{{style}}", style, 1).replacen("{{drawing}}", DRAWING, 1);
+    let page = page.replacen("{{script}}", script, 1);
     Ok(page.replacen("{{data}}", &inert(&data), 1))
 }
 

@@ -261,6 +261,7 @@ fn the_map_and_the_report_can_be_cancelled() {
         },
         plain: true,
         suspicious: Vec::new(),
+        suspicious_about: String::new(),
         label_errors: Vec::new(),
         label_errors_about: None,
         tried: None,

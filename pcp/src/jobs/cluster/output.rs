@@ -1,7 +1,7 @@
 //! Files of a clustering.
 
 use super::{Choice, ChosenBy, ClusterSummary, write_summary};
-use crate::jobs::folders::{How, make};
+use crate::jobs::folders::{How, make, numbered};
 use crate::jobs::part::JobPart;
 use crate::jobs::pictures::Gallery;
 use crate::jobs::sheet::{missing, tile, write_sheet};
@@ -92,7 +92,14 @@ impl FoundClusters<'_> {
     fn write_folders(&self, out: &Path, how: How, paths: &[PathBuf], observer: &Arc<dyn Observer>) -> Result<()> {
         let part = JobPart::begin("folders", paths.len(), observer);
         let told = |n| part.at(n, paths.len());
-        let made = make(&out.join("folders"), &self.clusters.assignment, paths, how, observer.cancel(), &told);
+        let made = make(
+            &out.join("folders"),
+            &numbered("cluster", &self.clusters.assignment),
+            paths,
+            how,
+            observer.cancel(),
+            &told,
+        );
         part.end();
         let made = made?;
         write_atomic(&out.join("folders.csv"), |w| {
@@ -132,6 +139,7 @@ impl FoundClusters<'_> {
             },
             plain: true,
             suspicious: Vec::new(),
+            suspicious_about: String::new(),
             label_errors: Vec::new(),
             label_errors_about: None,
             tried: self.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),

@@ -45,6 +45,11 @@ pub(super) fn write(
     }
     input.write_unusable(out)?;
     if let (Some(gallery), Some(names)) = (gallery, &input.names) {
+        write_atomic(&out.join("outliers.csv"), |w| {
+            writeln!(w, "rank,row,file,score")?;
+            let mut unlike = found.unlike.iter().enumerate();
+            unlike.try_for_each(|(rank, (i, score))| writeln!(w, "{},{},{score:.4}", rank + 1, input.row_and_file(*i)))
+        })?;
         write_sheet(out, page(input, names, found, &gallery, summary), gallery, observer)?;
         summary.sheet = true;
     }
@@ -138,7 +143,7 @@ fn page(
         tile("Images", s.rows, &format!("of {} numbers each", s.dim)),
         tile("Clusters", s.clusters, &format!("from {}", s.clusters_from)),
         tile("Clean", clean, "clean.csv"),
-        tile("Suspicious", s.rows - clean, "suspicious.csv"),
+        tile("Taken out", s.rows - clean, "suspicious.csv"),
         tile("Pulled back", s.pulled_back, &format!("by {} votes", s.votes)),
         tile("Dropped", s.dropped, &format!("votes from {}", s.votes_from)),
     ];
@@ -156,14 +161,19 @@ fn page(
     });
     Collection {
         name: input.title(),
-        sentence: format!("{clean} of {} images belong to their clusters, {} do not.{doubted}", s.rows, s.rows - clean),
+        sentence: format!(
+            "Purification kept {clean} of {} images together with their clusters and took {} out.{doubted}",
+            s.rows,
+            s.rows - clean
+        ),
         tiles,
         notes: missing(gallery, s.rows),
         names: names.to_vec(),
         labels: found.labelled.as_ref().and_then(|l| complete(&l.classes, &l.of)),
         grouping,
         plain: false,
-        suspicious: found.suspicious.clone(),
+        suspicious: found.unlike.iter().map(|(row, _)| *row).collect(),
+        suspicious_about: super::strangers::ABOUT.to_string(),
         label_errors: errors,
         label_errors_about,
         tried: found.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),
