@@ -40,5 +40,7 @@ mod report;
 mod reproduce;
 #[path = "program/resume.rs"]
 mod resume;
+#[path = "program/serve.rs"]
+mod serve;
 #[path = "program/systems.rs"]
 mod systems;
