@@ -42,11 +42,11 @@ mod layers;
 #[cfg(target_os = "linux")]
 #[path = "program/memory.rs"]
 mod memory;
+#[path = "program/photos.rs"]
+mod photos;
 #[cfg(target_os = "linux")]
 #[path = "program/power.rs"]
 mod power;
-#[path = "program/photos.rs"]
-mod photos;
 #[path = "program/precision.rs"]
 mod precision;
 #[path = "program/probes.rs"]
@@ -57,6 +57,8 @@ mod report;
 mod reproduce;
 #[path = "program/resume.rs"]
 mod resume;
+#[path = "program/serve.rs"]
+mod serve;
 #[path = "program/systems.rs"]
 mod systems;
 #[cfg(target_os = "linux")]

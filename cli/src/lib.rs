@@ -19,6 +19,7 @@ mod purify;
 mod report;
 mod reproduce;
 mod search;
+mod serve;
 mod table;
 mod terminal;
 mod train;
@@ -52,6 +53,7 @@ Examples:
   pcp eval knn runs/photos                    measure its features
   pcp eval tsne runs/photos                   make a picture of them
   pcp report runs/photos                      see what it learned, as a page
+  pcp serve runs/photos --open                explore it, and decide what belongs
   pcp embed runs/photos NEW/ --out emb.npy    a row of numbers per image
   pcp cluster emb.npy --out sorted            clusters of any embeddings; a folder each with --folders link
   pcp purify emb.npy --labels l.csv --out p   which images do not belong, which labels are wrong
@@ -87,6 +89,8 @@ enum Verb {
     Detect(detect::Verb),
     /// Write a page about runs: what was learned, which images do not belong
     Report(report::ReportArgs),
+    /// Open a page on this machine: watch runs, explore their images, decide what belongs
+    Serve(serve::ServeArgs),
     /// Embed images with a trained network
     Embed(embed::EmbedArgs),
     /// Cluster any embeddings: tables, a page, a folder per cluster
@@ -180,6 +184,7 @@ fn run(verb: Verb, stop: &Cancel) -> Result<()> {
         Verb::Eval(verb) => eval::run(verb, stop),
         Verb::Detect(verb) => detect::run(verb, stop),
         Verb::Report(args) => report::run(&args, stop),
+        Verb::Serve(args) => serve::run(&args, stop),
         Verb::Embed(args) => embed::run(&args, stop),
         Verb::Cluster(args) => cluster::run(&args, stop),
         Verb::Purify(args) => purify::run(&args, stop),

@@ -19,6 +19,7 @@ Examples:
   pcp purify day1.npy day2.npy day3.npy --k 100 --out clean         CP_s by the clusterings of days 1 and 2
   pcp purify emb.npy --k 100 --past old1.csv old2.csv --out clean   CP_s by past assignments (file,cluster), oldest first
   pcp purify runs/photos --out clean                                a run: its clusters, its past, its class folders as labels
+  pcp purify runs/photos --decisions runs/photos --out clean        without what was removed on the page of pcp serve
 
 The new folder holds clusters.csv (row, file, cluster, status, distance, vote, doubt), clean.csv (what belongs), suspicious.csv
 (what was taken out of its cluster, the most doubtful first), with images outliers.csv (what is unlike all others, a guess), with --labels label_errors.csv (labels that are more probably wrong than right) and
@@ -58,6 +59,9 @@ pub struct PurifyArgs {
     /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file` [default: the class folders of a run]
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
+    /// Honour what was decided on the page of `pcp serve`: its decisions.jsonl, or the run folder it is in
+    #[arg(long, value_name = "FILE|RUN")]
+    decisions: Option<PathBuf>,
     #[command(flatten)]
     kmeans: KMeansArgs,
     #[command(flatten)]
@@ -80,6 +84,7 @@ impl PurifyArgs {
             upper: self.upper,
             no_votes: self.no_votes,
             labels: self.labels.clone(),
+            decisions: self.decisions.clone(),
             kmeans: kmeans_options(&self.common, &self.kmeans),
         })
     }
@@ -112,6 +117,9 @@ fn show(s: &PurifySummary) -> String {
     ];
     if let Some(labels) = &s.labels {
         rows.extend(label_rows(labels));
+    }
+    if s.decided_out > 0 {
+        rows.push(("left out by decision".into(), s.decided_out.to_string()));
     }
     rows.extend(written(s.unusable, s.out.as_deref(), s.sheet));
     table::columns(&rows)

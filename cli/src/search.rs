@@ -21,7 +21,8 @@ Examples:
 
 Clusters are those at the run's end, by the images that purification kept. distance: to the cluster's centre; confidence: the
 softmax of the cosines with all centres over the run's temperature; fit: the share of the cluster's members that are as far from
-its centre or farther, 0 for an image that is farther than all of them and probably belongs to none.")]
+its centre or farther, 0 for an image that is farther than all of them and probably belongs to none; name: what the cluster was called
+on the page of pcp serve.")]
 pub struct AssignArgs {
     /// A run folder
     run: PathBuf,

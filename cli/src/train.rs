@@ -1,6 +1,7 @@
 //! `pcp train`.
 
 use super::data::offer;
+use super::serve::PageArgs;
 use super::{progress, table};
 use clap::Parser;
 use pcp::config::SettingsLayer;
@@ -10,6 +11,7 @@ use pcp::jobs::{
 use pcp::observe::Observer;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result};
+use pcp_serve::{Catalogue, Watch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +31,8 @@ Examples:
   pcp train PHOTOS/ --preset moco --set moco.queue=4096      another system, any setting
   pcp train --resume runs/photos                             go on where it was stopped
   pcp train --extend runs/photos --minutes 30                train a finished run further, in a new folder
+  pcp train PHOTOS/ --serve --open                           watch it in the browser, and explore it afterwards
+  pcp train PHOTOS/ --decisions runs/photos                  without the images that were removed on the page of pcp serve
   pcp train PHOTOS/ --dry-run                                what would it take?
 
 Systems (--preset): pcp (default), pcp-nowarm, pcp-paper, pcp-release, pc, pc-cpr, dc, ir, is, and, and-oneoff, la,
@@ -123,6 +127,16 @@ pub struct Args {
     /// Write no report.html at the end
     #[arg(long)]
     no_report: bool,
+    /// Open a page on this machine to watch the run, on any free port or on PORT; it stays after the run until Ctrl-C
+    #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "dry_run")]
+    serve: Option<u16>,
+    /// Open that page in the browser
+    #[arg(long, requires = "serve")]
+    open: bool,
+    /// Leave out the images that were removed, and use the labels that were given, on the page of `pcp serve`: its decisions.jsonl, or the run
+    /// folder it is in
+    #[arg(long, value_name = "FILE|RUN")]
+    decisions: Option<PathBuf>,
     /// Show no progress: only warnings, errors and the result
     #[arg(long, short)]
     quiet: bool,
@@ -175,6 +189,7 @@ impl Args {
             data_dir: self.data_dir.as_ref().map(PathBuf::from),
             presets: self.preset.clone(),
             init_from: self.init_from.clone(),
+            decisions: self.decisions.clone(),
             settings: self.settings()?,
             minutes: self.minutes,
         })
@@ -185,25 +200,42 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
     super::use_threads(args.threads)?;
     let (request, no_report) = (args.request()?, args.no_report);
     if args.dry_run {
-        let found = with_offer(&request, args.quiet || args.json, stop, |observer| forecast(&request, observer))?;
+        let quiet = args.quiet || args.json;
+        let observer = progress::training(quiet, stop);
+        let found = with_offer(&request, &observer, quiet, stop, |observer| forecast(&request, observer))?;
         return if args.json { super::print_json(&found) } else { super::print(table::forecast(&found).trim_end()) };
     }
     let caller = caller(command(crate::words()));
+    let mut observer = progress::training(args.quiet, stop);
+    let mut page = None;
+    if let Some(port) = args.serve {
+        let watch = Watch::new(observer);
+        page = Some(PageArgs::on(port, args.open).start(Catalogue::of_training(watch.clone()))?);
+        observer = watch;
+    }
     let (out, overwrite) = (args.out, args.overwrite);
     let done = match (args.resume, args.extend) {
-        (Some(run), _) => {
-            resume(&ResumeOptions { run, request, no_report, caller }, &progress::training(args.quiet, stop))?
+        (Some(run), _) => resume(&ResumeOptions { run, request, no_report, caller }, &observer)?,
+        (None, Some(run)) => extend(&ExtendOptions { run, request, out, overwrite, no_report, caller }, &observer)?,
+        (None, None) => {
+            let options = TrainOptions { request, out, overwrite, no_report, caller };
+            with_offer(&options.request, &observer, args.quiet, stop, |observer| train(&options, observer))?
         }
-        (None, Some(run)) => {
-            let options = ExtendOptions { run, request, out, overwrite, no_report, caller };
-            extend(&options, &progress::training(args.quiet, stop))?
-        }
-        (None, None) => begin(&TrainOptions { request, out, overwrite, no_report, caller }, args.quiet, stop)?,
     };
-    if args.json {
+    show(&done, args.json)?;
+    if let Some(page) = page {
+        eprintln!("the page is still there; Ctrl-C ends it");
+        page.wait(stop);
+    }
+    Ok(())
+}
+
+/// Prints the result.
+fn show(done: &TrainResult, json: bool) -> Result<()> {
+    if json {
         return super::print_json(&done.result);
     }
-    let page = done.report.map(|page| format!("; open {} in a browser", page.display())).unwrap_or_default();
+    let page = done.report.as_ref().map(|page| format!("; open {} in a browser", page.display())).unwrap_or_default();
     super::print(&format!("\n{}\n  everything is in {}{page}", done.result.table(), done.run.display()))
 }
 
@@ -214,21 +246,22 @@ pub(super) fn caller(command: String) -> Caller {
 
 /// Trains, and offers to download data that is missing.
 pub(super) fn begin(options: &TrainOptions, quiet: bool, stop: &Cancel) -> Result<TrainResult> {
-    with_offer(&options.request, quiet, stop, |observer| train(options, observer))
+    let observer = progress::training(quiet, stop);
+    with_offer(&options.request, &observer, quiet, stop, |observer| train(options, observer))
 }
 
 /// Runs a job; where its data is missing and the user agrees to download it, runs it again.
 fn with_offer<T>(
     request: &RunRequest,
+    observer: &Arc<dyn Observer>,
     quiet: bool,
     stop: &Cancel,
     job: impl Fn(&Arc<dyn Observer>) -> Result<T>,
 ) -> Result<T> {
-    let observer = progress::training(quiet, stop);
-    match job(&observer) {
+    match job(observer) {
         Err(e) if e.kind == Kind::Data => {
             let (source, config) = (request.source()?, request.config()?);
-            if offer(&source, Path::new(&config.data.dir), quiet, stop)? { job(&observer) } else { Err(e) }
+            if offer(&source, Path::new(&config.data.dir), quiet, stop)? { job(observer) } else { Err(e) }
         }
         done => done,
     }

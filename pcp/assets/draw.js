@@ -86,9 +86,9 @@ function section(run, title, hint, ...children) {
 const CONTENTS = [];
 
 /// Buttons of which one is pressed.
-function choice(names, pick, label) {
+function choice(names, pick, label, first = 0) {
   const buttons = names.map((name, i) =>
-    el("button", { type: "button", "aria-pressed": i === 0, onclick: () => {
+    el("button", { type: "button", "aria-pressed": i === first, onclick: () => {
       buttons.forEach((b, j) => b.setAttribute("aria-pressed", i === j));
       pick(i);
     } }, name));
@@ -391,7 +391,7 @@ function scatter({ xs, ys, label, describe, onPick, onLasso }) {
   const button = (text, name, act) => el("button", { type: "button", "aria-label": name, onclick: act }, text);
   return {
     box, paint, redraw, reset, zoom,
-    buttons: () => el("span", { class: "choice" }, button("+", "Zoom in", () => zoom(1.6)), button("−", "Zoom out", () => zoom(1 / 1.6)), button("Reset", "Show all", reset)),
+    buttons: () => el("span", { class: "choice" }, button("+", "Zoom in", () => zoom(1.6)), button("−", "Zoom out", () => zoom(1 / 1.6)), button("Reset", "Reset the map", reset)),
     /// Whether a drag moves the map or draws a noose; Shift swaps the two.
     setMode: (name) => { mode = name; },
     /// New places for all points.

@@ -38,11 +38,13 @@ pub mod voc;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::config::Cache;
+use crate::decisions::Decided;
 use images::PixelSums;
 use pcp_core::error::{Error, Result, listed, nearest};
 pub use pcp_core::labels::Labels;
@@ -157,6 +159,28 @@ impl Dataset {
             labels.of.iter().for_each(|class| hash.update(class.to_le_bytes()));
         }
         hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Replaces labels by those that were decided; new ones become classes.
+    fn relabel(&mut self, decided: &Decided) {
+        let splits = || [Some(&self.train), self.test.as_ref()].into_iter().flatten();
+        let Some(mut classes) = splits().find_map(|split| split.labels.as_ref()).map(|labels| labels.classes.clone())
+        else {
+            return;
+        };
+        for label in splits().flat_map(|split| split.images.names()).filter_map(|name| decided.labels.get(name)) {
+            if !classes.contains(label) {
+                classes.push(label.clone());
+            }
+        }
+        for split in [Some(&mut self.train), self.test.as_mut()].into_iter().flatten() {
+            let Split { images, labels: Some(labels) } = split else { continue };
+            labels.classes.clone_from(&classes);
+            for (name, of) in images.names().iter().zip(&mut labels.of) {
+                let class = decided.labels.get(name).and_then(|label| classes.iter().position(|class| class == label));
+                *of = class.map_or(*of, |class| class as u32);
+            }
+        }
     }
 
     /// An error if there are fewer than two training images or, with `strict`, if any file could not be read.
@@ -279,12 +303,40 @@ pub struct Load {
     pub cache: Cache,
     /// Whether a file that cannot be read is an error.
     pub strict: bool,
+    /// What was decided about the images: those to remove and copies are left out, labels of folders' images are as decided. The others keep
+    /// their ids.
+    pub decided: Option<Arc<Decided>>,
 }
 
 impl Load {
     /// All images of `source`, in their own size, with labels.
     pub fn new(source: Source) -> Self {
-        Load { source, data_dir: None, limit: None, stored_side: None, labels: true, cache: Cache::Auto, strict: false }
+        Load {
+            source,
+            data_dir: None,
+            limit: None,
+            stored_side: None,
+            labels: true,
+            cache: Cache::Auto,
+            strict: false,
+            decided: None,
+        }
+    }
+
+    /// Whether decisions leave the image called `name` out.
+    fn leaves_out(&self, name: &str) -> bool {
+        self.decided.as_ref().is_some_and(|decided| decided.leaves_out(name))
+    }
+
+    /// Removes the rows that decisions leave out, and their `labels`, where there are some.
+    fn leave_out<L>(&self, rows: &mut Vec<images::ReadRow>, labels: &mut Vec<L>) {
+        if self.decided.is_some() {
+            let stays: Vec<bool> = rows.iter().map(|row| !self.leaves_out(&row.name)).collect();
+            let mut at = stays.iter();
+            labels.retain(|_| at.next() != Some(&false));
+            let mut at = stays.iter();
+            rows.retain(|_| at.next() != Some(&false));
+        }
     }
 
     fn validate(&self) -> Result<()> {
@@ -307,12 +359,15 @@ pub type Tick<'a> = &'a (dyn Fn(usize, usize) + Sync);
 /// Reads a data set. Files that cannot be read are in [`Dataset::bad`]; fewer than two training images are an error.
 pub fn load(load: &Load, tick: Tick) -> Result<Dataset> {
     load.validate()?;
-    let dataset = match &load.source {
+    let mut dataset = match &load.source {
         Source::Bundled => bundled::plan(load)?.read(load, tick),
         Source::Cifar10 => cifar::CIFAR10.read(load, tick)?,
         Source::Cifar100 => cifar::CIFAR100.read(load, tick)?,
         Source::Folder(path) => folder::plan(path, load)?.read(load, tick),
         Source::Idx(path) => idx::read(path, load, tick)?,
     };
+    if let Some(decided) = &load.decided {
+        dataset.relabel(decided);
+    }
     dataset.usable(&load.source, load.strict)
 }

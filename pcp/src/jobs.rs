@@ -83,9 +83,10 @@ pub use duplicates::{DuplicateRow, DuplicatesOptions, DuplicatesResult, duplicat
 pub use embed::{EmbedOptions, EmbedResult, embed};
 pub use eval::{
     ClustersReport, EvalClusterCount, EvalClustersOptions, EvalFinetuneOptions, EvalHeatmapOptions, EvalKnnOptions,
-    EvalLinearOptions, EvalTsneOptions, FinetuneReport, HeatSheetOptions, HeatSheetResult, HeatmapReport, KnnReport, LinearReport, MeasuredImages,
-    MeasuredWeights, TRUSTWORTHINESS_NEIGHBOURS, TsneReport, eval_clusters, eval_finetune, eval_heatmap, eval_knn,
-    eval_linear, eval_tsne, heat_sheet, read_clusters, read_fast_linear, read_finetune, read_heatmap, read_linear,
+    EvalLinearOptions, EvalTsneOptions, FinetuneReport, HeatSheetOptions, HeatSheetResult, HeatmapReport, KnnReport,
+    LinearReport, MeasuredImages, MeasuredWeights, TRUSTWORTHINESS_NEIGHBOURS, TsneReport, eval_clusters,
+    eval_finetune, eval_heatmap, eval_knn, eval_linear, eval_tsne, heat_sheet, read_clusters, read_fast_linear,
+    read_finetune, read_heatmap, read_linear,
 };
 pub use export::{ExportFormat, ExportOptions, ExportResult, export};
 pub use look::{LookCount, LookKind, LookOptions, LookResult, LookRow, look};

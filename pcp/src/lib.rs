@@ -84,6 +84,7 @@
 
 pub mod config;
 pub mod data;
+pub mod decisions;
 pub mod jobs;
 pub mod method;
 pub mod model;

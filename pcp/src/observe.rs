@@ -3,6 +3,7 @@
 use crate::run::{DetectorEpoch, EpochRecord, Warning};
 use pcp_core::cancel::Cancel;
 use pcp_core::text::duration;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -118,6 +119,8 @@ pub trait Observer: Send + Sync {
     fn end(&self) {}
     /// How the part is going, in a few words that replace the ones before.
     fn status(&self, _text: &str) {}
+    /// The folder of the run is there; the training follows.
+    fn run_began(&self, _run: &Path) {}
     /// A training begins or goes on; parts, steps and epochs up to `training_ended` belong to it.
     fn training_began(&self, _start: &TrainingStart) {}
     /// The training ended, was cancelled or failed.

@@ -21,12 +21,12 @@ mod tests;
 
 pub use collection::{Collection, Suspect, collection_section};
 pub use findings::{Findings, PictureSource, ShownGroup, ShownPicture, ShownSection, findings_page};
+pub use gather::{Contents, gather};
 pub use page::{DRAWING, STYLE, page};
 
 use crate::data::augment::Augmenter;
 use crate::data::{Dataset, Images, Labels, Source};
 use crate::run::RunFolder;
-use gather::Contents;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::npy::read_npz;
 use pcp_core::matrix::Matrix;
@@ -125,7 +125,7 @@ pub fn run_section(
     limits: PageLimits,
     on_step: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<PageSection> {
-    let mut contents = gather::gather(run)?;
+    let mut contents = gather(run)?;
     let mut notes = std::mem::take(&mut contents.notes);
     let images = pictures(&contents, images, &mut notes);
     let mut pool = Pool::default();
@@ -198,6 +198,28 @@ pub fn run_section(
         "config": summary::config(&contents.config),
         "about": summary::about(&contents),
     })))
+}
+
+/// The parts of a section that need no images: summary, lights, warnings, curves and settings. They are made anew while a run goes on.
+pub fn overview(contents: &Contents) -> PageSection {
+    let clustering = contents
+        .grouping
+        .as_ref()
+        .map(|grouping| Clustering::new(grouping, contents.labels.as_ref(), contents.before.as_ref()));
+    PageSection(json!({
+        "name": contents.name,
+        "sentence": summary::sentence(contents),
+        "tiles": summary::tiles(contents),
+        "results": summary::results(contents),
+        "lights": health::lights(contents, clustering.as_ref()),
+        "warnings": contents.warnings.iter().map(|(w, times)| (w.to_string(), times)).collect::<Vec<_>>(),
+        "notes": contents.notes,
+        "curves": curves::curves(&contents.records, contents.config.train.epochs, contents.images()),
+        "grouped": contents.grouped,
+        "clusters": clustering.as_ref().map(Clustering::list),
+        "config": summary::config(&contents.config),
+        "about": summary::about(contents),
+    }))
 }
 
 /// The images, if they are those that the run was trained on.

@@ -23,6 +23,8 @@
 //! report.html            the report
 //! tensorboard/           the metrics for TensorBoard
 //! checksums.txt          SHA-256 of the files that do not change any more
+//! given_decisions.jsonl  the decisions that the run was begun with, if there were any
+//! decisions.jsonl        what was decided on the page of `pcp serve`;  map.npz: its map;  decided-1/: an export of it
 //! lock                   held by the process that writes here
 //! ```
 
@@ -49,6 +51,7 @@ pub use warning::{Warning, WarningRecord};
 
 use crate::config::{Config, DATA_PRESETS, DataSettings, Resolved};
 use crate::data::{Dataset, Labels, Split};
+use crate::decisions;
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::atomic::{self, make_folder, read_bytes, write_atomic, write_bytes};
 use pcp_core::io::csv;
@@ -119,7 +122,12 @@ const OURS: &[&str] = &[
     "report.html",
     "tensorboard",
     checksums::FILE,
+    "map.npz",
+    GIVEN_DECISIONS,
 ];
+
+/// The decisions that a run was begun with.
+const GIVEN_DECISIONS: &str = "given_decisions.jsonl";
 
 /// Program, machine, command and data of a run, stored with its settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,8 +178,16 @@ impl RunFolder {
         about: &About,
         dataset: &Dataset,
     ) -> Result<RunFolder> {
+        let given = Path::new(&config.data.decisions);
+        let decisions = (!config.data.decisions.is_empty()).then(|| read_bytes(&decisions::file(given))).transpose()?;
         let run = Self::create(path, overwrite)?;
-        run.write_config(config, about)?;
+        let mut config = config.clone();
+        if let Some(decisions) = decisions {
+            // A copy: the run goes on with these, whatever is decided later.
+            write_bytes(&run.file(GIVEN_DECISIONS), &decisions)?;
+            config.data.decisions = GIVEN_DECISIONS.into();
+        }
+        run.write_config(&config, about)?;
         run.write_files(dataset)?;
         Ok(run)
     }
@@ -283,7 +299,11 @@ impl RunFolder {
         let head: ConfigFile = toml::from_str(&text).map_err(|e| {
             Error::file(format!("{}: {}", path.display(), e.message()), "restore the file or start a new run")
         })?;
-        Ok((Resolved::read(&path)?, head.about))
+        let mut config = Resolved::read(&path)?;
+        if config.data.decisions == GIVEN_DECISIONS {
+            config.data.decisions = self.file(GIVEN_DECISIONS).display().to_string();
+        }
+        Ok((config, head.about))
     }
 
     /// Adds a line to `train.log`. Errors are ignored: the log is not needed.

@@ -24,7 +24,7 @@ const CORE: &[&[&str]] = &[
     ],
 ];
 const PCP: &[&[&str]] = &[
-    &["picture"],
+    &["picture", "decisions"],
     // Settings are resolved for a data set, and data sets are read by settings.
     &["config", "data"],
     &["run"],
@@ -98,7 +98,7 @@ fn in_order(folder: &str, order: &[&[&str]]) {
 
 #[test]
 fn every_file_says_what_it_is_and_none_is_too_long() {
-    for folder in ["core/src", "pcp/src", "cli/src", "tests", "kernels/src", "python/src"] {
+    for folder in ["core/src", "pcp/src", "serve/src", "cli/src", "tests", "kernels/src", "python/src"] {
         for (file, text) in sources(folder) {
             assert!(text.starts_with("//!"), "{folder}/{file} does not say what it is");
             let lines = text.lines().count();
@@ -152,7 +152,7 @@ fn no_two_types_of_a_crate_share_a_name() {
         })
         .collect();
     let mut faults = Vec::new();
-    for name in ["kernels", "core", "pcp", "cli", "python"] {
+    for name in ["kernels", "core", "pcp", "serve", "cli", "python"] {
         let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (file, text) in sources(&format!("{name}/src")).iter().filter(|(file, _)| !file.ends_with("tests.rs")) {
             types(text).for_each(|t| places.entry(t.to_string()).or_default().push(file.clone()));

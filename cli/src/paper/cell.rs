@@ -134,8 +134,7 @@ impl Run {
             data_dir: self.data_dir.as_ref().map(PathBuf::from),
             presets: self.presets.clone(),
             settings: self.settings.iter().map(|s| SettingsLayer::assignment(s)).collect::<Result<_>>()?,
-            init_from: None,
-            minutes: None,
+            ..RunRequest::default()
         })
     }
 

@@ -4,8 +4,11 @@
 use super::*;
 use crate::data::augment::Augmenter;
 use crate::data::{Dataset, Load, Source};
+use crate::decisions;
 use pcp_core::schedule::{Schedule, probe_interval};
 use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
 
 /// The settings that a run uses: complete and checked. Made by [`Config::resolve`], written to `config.toml`, read back by
 /// [`Resolved::read`].
@@ -72,6 +75,10 @@ impl Config {
             labels: d.labels,
             cache: d.cache,
             strict: d.strict,
+            decided: match d.decisions.as_str() {
+                "" => None,
+                path => Some(Arc::new(decisions::read(Path::new(path))?)),
+            },
         })
     }
 
@@ -186,8 +193,8 @@ impl Resolved {
 
 impl<A, B> DataSettings<A, B> {
     fn with<S, C>(self, size: S, stored: S, mean: C, std: C) -> DataSettings<S, C> {
-        let DataSettings { source, dir, limit, margin, labels, cache, strict, .. } = self;
-        DataSettings { source, dir, limit, size, margin, stored, labels, mean, std, cache, strict }
+        let DataSettings { source, dir, limit, margin, labels, cache, strict, decisions, .. } = self;
+        DataSettings { source, dir, limit, size, margin, stored, labels, mean, std, cache, strict, decisions }
     }
 }
 

@@ -96,6 +96,9 @@ pub struct DataSettings<Side = Auto<usize>, Channels = Auto<[f64; 3]>> {
     pub cache: Cache,
     /// Whether an unreadable file is an error; otherwise it is skipped.
     pub strict: bool,
+    /// Decisions of `pcp serve` to honour (a file or a run folder): images to remove and copies are left out, labels are as decided. Empty for
+    /// none.
+    pub decisions: String,
 }
 
 /// Whether decoded images stay in memory; results do not depend on it.
@@ -124,6 +127,7 @@ impl Default for DataSettings {
             std: Auto::AUTO,
             cache: Cache::Auto,
             strict: false,
+            decisions: String::new(),
         }
     }
 }

@@ -114,6 +114,7 @@ impl Release {
         let all_of_it = (self.test_records, all as u64, self.test_records);
         stamps.extend(self.append(&mut test, &dir, self.test, all_of_it, &budget)?);
         tick(total, total);
+        [&mut train, &mut test].into_iter().for_each(|all| load.leave_out(&mut all.rows, &mut all.labels));
         let split = |gathered: Gathered| Split {
             images: Images::of(gathered.rows, &budget, None),
             labels: load.labels.then(|| Labels { classes: classes.clone(), of: gathered.labels }),

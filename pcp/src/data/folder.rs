@@ -333,6 +333,8 @@ impl ReadPlan {
         for (id, entry) in train.iter_mut().chain(&mut test).enumerate() {
             entry.id = id as u64;
         }
+        train.retain(|entry| !load.leaves_out(&entry.name));
+        test.retain(|entry| !load.leaves_out(&entry.name));
         let folders = |entries: &[Entry]| entries.iter().map(|e| e.folder.clone()).collect::<Option<BTreeSet<_>>>();
         let mut classes = folders(&train).filter(|classes| load.labels && classes.len() > 1);
         let test_classes = folders(&test).filter(|_| classes.is_some());

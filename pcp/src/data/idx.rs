@@ -212,13 +212,10 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         let origin = Arc::new(Records { path: file.into(), stamp, held, header, labels: 0, layout });
         stamps.push(whole.stamp);
         let row = |(r, (id, name, seen))| ReadRow { id, name, origin: Origin::Record(origin.clone(), r), seen };
-        Ok((
-            seen.into_iter().enumerate().map(row).collect(),
-            labels.map(|mut l| {
-                l.truncate(limit);
-                l
-            }),
-        ))
+        let (mut rows, mut labels) = (seen.into_iter().enumerate().map(row).collect(), labels);
+        labels.iter_mut().for_each(|labels| labels.truncate(limit));
+        load.leave_out(&mut rows, labels.as_mut().unwrap_or(&mut Vec::new()));
+        Ok((rows, labels))
     };
     tick(0, 2);
     let (train, train_labels) = split(&train_file, load.limit.unwrap_or(usize::MAX))?;

@@ -3,6 +3,7 @@
 use crate::observe::{Live, Observer, Pace, TrainingStart};
 use crate::run::{DetectorEpoch, EpochRecord, RunFolder, Warning};
 use pcp_core::cancel::Cancel;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// Passes everything on to another observer, and writes notes and epochs to the log of a run. (Warnings are written where they are made.)
@@ -33,6 +34,10 @@ impl Observer for RunLog {
 
     fn status(&self, text: &str) {
         self.told.status(text);
+    }
+
+    fn run_began(&self, run: &Path) {
+        self.told.run_began(run);
     }
 
     fn training_began(&self, start: &TrainingStart) {

@@ -12,6 +12,7 @@ use super::table::{CsvRow, write_rows};
 use crate::data::BadFile;
 use crate::data::Pictures;
 use crate::data::folder::list;
+use crate::decisions::{self, Decided, DecisionLog};
 use crate::embed::AnyModel;
 use crate::model::{Embedded, WhichWeights};
 use crate::observe::Observer;
@@ -61,14 +62,18 @@ pub struct AssignedImage {
     pub confidence: f32,
     /// Share of the cluster's members that are as far from its centre or farther.
     pub fit: f32,
+    /// What the cluster is called, where somebody named it on the page of `pcp serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 impl CsvRow for AssignedImage {
-    const HEADING: &'static str = "file,cluster,distance,confidence,fit";
+    const HEADING: &'static str = "file,cluster,distance,confidence,fit,name";
 
     fn line(&self) -> String {
         let file = csv::field(&self.file);
-        format!("{file},{},{:.4},{:.4},{:.3}", self.cluster, self.distance, self.confidence, self.fit)
+        let name = self.name.as_deref().map(csv::field).unwrap_or_default();
+        format!("{file},{},{:.4},{:.4},{:.3},{name}", self.cluster, self.distance, self.confidence, self.fit)
     }
 }
 
@@ -99,12 +104,14 @@ pub fn assign(options: &AssignOptions, observer: &Arc<dyn Observer>) -> Result<A
         observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
     }
     let places = observer.cancel().run(move || centres.assign(&rows, tau))?;
+    let decided = run.decided()?;
     let assigned = found.rows.into_iter().zip(&places).map(|(row, place)| AssignedImage {
         file: row.file,
         cluster: place.cluster,
         distance: place.distance,
         confidence: place.confidence,
         fit: place.fit,
+        name: decided.name(place.cluster).map(str::to_string),
     });
     let images: Vec<AssignedImage> = assigned.collect();
     write_rows(options.out.as_deref(), &images)?;
@@ -226,6 +233,11 @@ impl FinishedRun {
             return Err(Error::file(message, "restore the files, or run it again"));
         }
         Ok(FinishedRun { folder, features: Metric::Cosine.prepared(features), files, grouping })
+    }
+
+    /// What was decided about the run on the page of `pcp serve`.
+    fn decided(&self) -> Result<Decided> {
+        Ok(DecisionLog::open(&self.folder.file(decisions::FILE))?.decided())
     }
 
     /// Unit embeddings of `pictures` by the run's model.

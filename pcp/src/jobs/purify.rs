@@ -53,6 +53,9 @@ pub struct PurifyOptions {
     pub no_votes: bool,
     /// Labels to be checked: a CSV file with a column `label`, and perhaps `file`.
     pub labels: Option<PathBuf>,
+    /// Decisions of `pcp serve` to honour: its file, or the run folder it is in. Images to remove and copies are left out, images to keep are
+    /// kept, labels are as decided; clusters of a run are merged, split and named.
+    pub decisions: Option<PathBuf>,
     /// How embeddings are read and clustered.
     pub kmeans: KMeansOptions,
 }
@@ -72,6 +75,7 @@ impl PurifyOptions {
             upper: None,
             no_votes: false,
             labels: None,
+            decisions: None,
             kmeans: KMeansOptions::default(),
         }
     }
@@ -140,6 +144,9 @@ pub struct PurifySummary {
     pub rows: usize,
     /// Rows that were left out.
     pub unusable: usize,
+    /// Of these, rows that decisions leave out.
+    #[serde(default)]
+    pub decided_out: usize,
     /// Columns.
     pub dim: usize,
     /// What counted as near.
@@ -255,7 +262,7 @@ struct Clustered {
 /// ```
 pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<PurifyResult> {
     check(options)?;
-    let Inputs { embeddings, older, assignments, labels, run } = Inputs::read(options, observer)?;
+    let Inputs { embeddings, older, assignments, labels, run, decided } = Inputs::read(options, observer)?;
     let gallery = match options.kmeans.no_sheet || options.out.is_none() {
         true => None,
         false => embeddings.gallery(options.kmeans.images.as_deref(), observer)?,
@@ -266,6 +273,7 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
     let mut summary = PurifySummary {
         rows: embeddings.features.rows,
         unusable: embeddings.unusable.len(),
+        decided_out: embeddings.unusable.iter().filter(|u| u.reason == input::DECIDED).count(),
         dim: embeddings.features.dim,
         metric: options.kmeans.metric,
         seed: options.kmeans.seed,
@@ -289,7 +297,7 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
     let features = embeddings.features.clone();
     let (count, seed) = (features.rows, options.kmeans.seed);
     let seen = gallery.as_ref().map(|gallery| strangers::described(gallery, count, observer)).transpose()?;
-    let found = on_pool("purifying", count, observer, move |part| {
+    let mut found = on_pool("purifying", count, observer, move |part| {
         let mut found = judge(&features, clustered, &rules, greatest);
         part.step(0, count)?;
         found.unlike = strangers::unlike(&features, seen.as_ref());
@@ -299,9 +307,17 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
         part.step(count, count)?;
         Ok(found)
     })?;
+    if let Some(decided) = &decided {
+        keep(&mut found, &|i| decided.keeps(embeddings.name(i)));
+    }
     output::count(&mut summary, &found);
     if let Some(out) = &options.out {
-        make_folder_atomic(out, |out| output::write(out, &embeddings, &found, gallery, &mut summary, observer))?;
+        make_folder_atomic(out, |out| {
+            let names =
+                decided.filter(|_| summary.clusters_from == ClustersFrom::Run).map(|d| d.names).unwrap_or_default();
+            output::write_names(out, &names)?;
+            output::write(out, &embeddings, &found, gallery, &mut summary, observer)
+        })?;
     }
     Ok(result(summary, &embeddings, &found))
 }
@@ -451,6 +467,17 @@ fn votes(options: &PurifyOptions, clustered: &Clustered) -> Result<(Option<Votes
         ));
     }
     Ok((Some(Votes { alpha, lower, upper }), greatest))
+}
+
+/// Rows that somebody decided to keep are kept, and suspicious no more.
+fn keep(found: &mut PurifiedRows, keeps: &dyn Fn(usize) -> bool) {
+    for (i, status) in found.purified.status.iter_mut().enumerate() {
+        if !status.belongs() && keeps(i) {
+            *status = Status::Kept;
+        }
+    }
+    let status = &found.purified.status;
+    found.suspicious.retain(|i| !status[*i].belongs());
 }
 
 /// Purifies, and ranks what does not belong.

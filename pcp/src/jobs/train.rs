@@ -289,6 +289,7 @@ fn prepare(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Prepare
 fn tell(setup: &Setup) {
     describe(setup, setup.observer.as_ref());
     setup.observer.note(&format!("folder    {}", setup.run.path().display()));
+    setup.observer.run_began(setup.run.path());
     setup.warn_beforehand();
 }
 

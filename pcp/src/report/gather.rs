@@ -9,11 +9,17 @@ use pcp_core::purify::Grouping;
 
 /// The contents of a run folder.
 pub struct Contents {
+    /// The folder's name.
     pub name: String,
+    /// Settings.
     pub config: Resolved,
+    /// Program, machine, command and data.
     pub about: About,
+    /// The epochs so far.
     pub records: Vec<EpochRecord>,
+    /// The result, once the run is finished.
     pub result: Option<RunResult>,
+    /// The images.
     pub files: Vec<FileRow>,
     /// The class of every file, if each has one.
     pub labels: Option<Labels>,
@@ -23,6 +29,7 @@ pub struct Contents {
     pub grouped: String,
     /// The previous clusters.
     pub before: Option<Grouping>,
+    /// The final embeddings.
     pub embeddings: Option<Matrix>,
     /// The warnings of the run, one of each kind, and how often each was given.
     pub warnings: Vec<(Warning, usize)>,
@@ -37,6 +44,7 @@ impl Contents {
     }
 }
 
+/// Reads a run folder.
 pub fn gather(run: &RunFolder) -> Result<Contents> {
     let (config, about) = run.read_config()?;
     let name = run.path().canonicalize().unwrap_or_else(|_| run.path().to_path_buf());

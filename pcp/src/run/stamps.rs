@@ -25,17 +25,23 @@ impl RunFolder {
         })
     }
 
-    /// The files of `data` that changed since the run began, each with the kind of change. Without `stamps.csv`, as in runs of earlier
-    /// versions, no change is reported.
-    pub fn changed_files(&self, data: &Dataset) -> Vec<String> {
-        let Ok(bytes) = std::fs::read(self.file(NAME)) else { return Vec::new() };
+    /// Size and time of every file when the run read it, `None` where the list is damaged; `None` without a list.
+    pub fn read_stamps(&self) -> Option<BTreeMap<String, Option<Stamp>>> {
+        let bytes = std::fs::read(self.file(NAME)).ok()?;
         let text = String::from_utf8_lossy(&bytes);
-        let mut before: BTreeMap<String, Option<Stamp>> = BTreeMap::new();
+        let mut stamps: BTreeMap<String, Option<Stamp>> = BTreeMap::new();
         for row in csv::rows(&text).into_iter().skip(1) {
             let [name, size, modified] = row.as_slice() else { continue };
             let stamp = size.parse().ok().zip(modified.parse().ok());
-            before.insert(name.clone(), stamp.map(|(size, modified)| Stamp { size, modified }));
+            stamps.insert(name.clone(), stamp.map(|(size, modified)| Stamp { size, modified }));
         }
+        Some(stamps)
+    }
+
+    /// The files of `data` that changed since the run began, each with the kind of change. Without `stamps.csv`, as in runs of earlier
+    /// versions, no change is reported.
+    pub fn changed_files(&self, data: &Dataset) -> Vec<String> {
+        let Some(mut before) = self.read_stamps() else { return Vec::new() };
         let mut changed = Vec::new();
         for FileStamp { name, stamp } in &data.stamps {
             match before.remove(name) {

@@ -1,6 +1,7 @@
 //! What a purification reads: matrices, past assignments, labels, the clusters of a run.
 
 use super::PurifyOptions;
+use crate::decisions::{self, Decided};
 use crate::jobs::source::Embeddings;
 use crate::observe::Observer;
 use crate::run::RunFolder;
@@ -23,7 +24,12 @@ pub(super) struct Inputs {
     pub labels: Option<(Vec<String>, Vec<Option<u32>>)>,
     /// Final clusters of a run, and those of its epochs, newest first.
     pub run: Option<(Vec<u32>, Vec<Vec<u32>>)>,
+    /// What was decided.
+    pub decided: Option<Decided>,
 }
+
+/// The reason of rows that decisions leave out.
+pub(super) const DECIDED: &str = "left out by decision";
 
 impl Inputs {
     pub(super) fn read(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<Inputs> {
@@ -59,6 +65,21 @@ impl Inputs {
         let file = options.labels.clone().or_else(|| of_run.map(|run| run.file("files.csv")));
         let labels = file.map(|path| labels::read(&path, rows, names)).transpose()?;
         let run = embeddings.run.as_ref().map(|(run, _)| run_clusters(run, rows, options.votes)).transpose()?;
+        let decided = options.decisions.as_deref().map(decisions::read).transpose()?;
+        let (mut labels, mut run) = (labels, run);
+        if let Some(decided) = &decided {
+            let Some(names) = names else {
+                let hint = "give them with `files`, a CSV file with a column file and a line per row";
+                return Err(Error::usage("`decisions` are about images by name, and the rows have no names", hint));
+            };
+            bad.extend(left_out(decided, names, &bad));
+            if let Some(labels) = &mut labels {
+                relabel(decided, names, labels);
+            }
+            if let Some((last, _)) = &mut run {
+                regroup(decided, names, last)?;
+            }
+        }
         // A row that one matrix cannot use is left out of all.
         bad.sort_by_key(|u: &Unusable| u.row);
         bad.dedup_by_key(|u| u.row);
@@ -70,8 +91,43 @@ impl Inputs {
             labels: labels.map(|(classes, of)| (classes, without(of, &out))),
             run: run.map(|(last, past)| (without(last, &out), kept(past))),
             embeddings: embeddings.ready(bad, metric),
+            decided,
         })
     }
+}
+
+/// Rows that decisions leave out; those that are `bad` already keep their reason.
+fn left_out(decided: &Decided, names: &[String], bad: &[Unusable]) -> Vec<Unusable> {
+    let known: BTreeSet<usize> = bad.iter().map(|unusable| unusable.row).collect();
+    let rows = (0..names.len()).filter(|row| decided.leaves_out(&names[*row]) && !known.contains(row));
+    rows.map(|row| Unusable { row, reason: DECIDED }).collect()
+}
+
+/// Replaces the labels that were decided; new ones become classes.
+fn relabel(decided: &Decided, names: &[String], (classes, of): &mut (Vec<String>, Vec<Option<u32>>)) {
+    for (name, of) in names.iter().zip(of) {
+        let Some(label) = decided.labels.get(name) else { continue };
+        let known = classes.iter().position(|class| class == label);
+        let class = known.unwrap_or_else(|| {
+            classes.push(label.clone());
+            classes.len() - 1
+        });
+        *of = Some(class as u32);
+    }
+}
+
+/// Merges and splits clusters as decided.
+fn regroup(decided: &Decided, names: &[String], clusters: &mut [u32]) -> Result<()> {
+    // The page numbers new clusters after the old ones.
+    let most = clusters.iter().max().map_or(0, |c| *c as usize + 1) + names.len();
+    for (name, cluster) in names.iter().zip(clusters) {
+        *cluster = decided.cluster(name, *cluster);
+        if *cluster as usize > most {
+            let message = format!("`decisions` put {name} into cluster {cluster}, and there are not so many");
+            return Err(Error::data(message, "give the decisions that belong to this run"));
+        }
+    }
+    Ok(())
 }
 
 /// The final clusters of a run, and those of its last epochs, newest first; epochs in which nothing was clustered do not count.

@@ -12,6 +12,7 @@ use pcp_core::io::atomic::write_atomic;
 use pcp_core::io::csv;
 use pcp_core::labels::complete;
 use pcp_core::purify::{Grouping, Status};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +55,17 @@ pub(super) fn write(
         summary.sheet = true;
     }
     write_summary(out, summary)
+}
+
+/// Writes `cluster_names.csv`, when clusters have names.
+pub(super) fn write_names(out: &Path, names: &BTreeMap<u32, String>) -> Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    write_atomic(&out.join("cluster_names.csv"), |w| {
+        writeln!(w, "cluster,name")?;
+        names.iter().try_for_each(|(cluster, name)| writeln!(w, "{cluster},{}", csv::field(name)))
+    })
 }
 
 /// A vote for a CSV file: empty where none was counted.

@@ -64,6 +64,7 @@ pub fn extend(options: &ExtendOptions, observer: &Arc<dyn Observer>) -> Result<T
         data_dir: asked.data_dir.clone(),
         presets: about.presets.iter().filter(|name| is_system(name)).cloned().collect(),
         init_from: Some(options.run.clone()),
+        decisions: asked.decisions.clone(),
         settings,
         minutes: asked.minutes.or((!has_epochs).then_some(super::DEFAULT_MINUTES)),
     };

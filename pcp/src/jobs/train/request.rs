@@ -21,6 +21,8 @@ pub struct RunRequest {
     pub presets: Vec<String>,
     /// Weights to begin with instead of random ones: a safetensors file in torchvision's names, or a run folder.
     pub init_from: Option<PathBuf>,
+    /// Decisions of `pcp serve` to honour: its file, or the run folder it is in.
+    pub decisions: Option<PathBuf>,
     /// Single settings, laid over the presets in this order.
     pub settings: Vec<SettingsLayer>,
     /// Minutes in which the run, with its page, is to end: width, image side, epochs and number of images are chosen by trial steps on
@@ -157,6 +159,7 @@ impl RunRequest {
         let mut layers = self.settings.clone();
         layers.extend(path("`data_dir`", "data.dir", &self.data_dir));
         layers.extend(path("`init_from`", "train.init_from", &self.init_from));
+        layers.extend(path("`decisions`", "data.decisions", &self.decisions));
         layers
     }
 }

@@ -1,0 +1,5 @@
+//! The server, asked and attacked over real connections.
+
+mod attacks;
+mod made;
+mod uses;
