@@ -196,7 +196,7 @@ const WORDS = [
 ];
 
 function words() {
-  return el("section", { id: "words" }, el("h2", {}, "Words"), el("dl", { class: "words" }, WORDS.map(([word, means]) => [el("dt", {}, word), el("dd", {}, means)])));
+  return el("section", { id: "words" }, el("h2", {}, "Words"), el("dl", { class: "words" }, WORDS.flatMap(([word, means]) => [el("dt", {}, word), el("dd", {}, means)])));
 }
 
 const parts = (run) => [labelErrors, outliers, tried, sheets, map, curves, confusion, neighbours, heat, settings].map((part) => part(run));
