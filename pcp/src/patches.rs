@@ -51,7 +51,7 @@ pub struct PatchCard {
 /// let settings = PatchModelSettings::fitting(&images, 0)?;
 /// let model = PatchModel::learn(&images, &settings, &silent())?;
 /// let features = model.embed(&images, &silent())?;
-/// assert_eq!((features.rows, features.dim), (20, 256));
+/// assert_eq!((features.rows, features.dim), (20, 8));
 /// # Ok::<(), pcp::core::error::Error>(())
 /// ```
 pub struct PatchModel {

@@ -79,9 +79,9 @@ impl<V: VisitPairs> PairKernel<'_, V> {
 mod tests {
     use super::*;
 
-    struct Store(Vec<(usize, Vec<[f32; WIDTH]>, Vec<[f32; WIDTH]>)>);
+    struct Tiles(Vec<(usize, Vec<[f32; WIDTH]>, Vec<[f32; WIDTH]>)>);
 
-    impl VisitPairs for Store {
+    impl VisitPairs for Tiles {
         fn visit(&mut self, first: usize, even: &[[f32; WIDTH]], odd: &[[f32; WIDTH]]) {
             self.0.push((first, even.to_vec(), odd.to_vec()));
         }
@@ -94,7 +94,7 @@ mod tests {
             let left: Vec<f32> = (0..rows * (even + odd)).map(number).collect();
             let right: Vec<f32> = (0..vectors * (even + odd)).map(|i| number(i + 31)).collect();
             let (evens, odds) = right.split_at(vectors * even);
-            let mut found = Store(Vec::new());
+            let mut found = Tiles(Vec::new());
             products(&left, &PackedPairs::new(evens, odds, (even, odd)), &mut found);
             let mut seen = vec![0; vectors.next_multiple_of(WIDTH)];
             for (first, e, o) in found.0 {

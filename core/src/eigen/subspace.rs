@@ -114,7 +114,7 @@ mod tests {
         let exact = eigen(a, n).unwrap();
         for (i, v) in exact.vectors.chunks_exact(n).take(8).enumerate() {
             let inside: f64 = gram(v, &basis, n).iter().map(|x| x * x).sum();
-            assert!(inside > 1.0 - 1e-6, "direction {i}: {inside}");
+            assert!(inside > 1.0 - 1e-4, "direction {i}: {inside}");
         }
     }
 

@@ -14,6 +14,11 @@ const LOOKED_AT: usize = 33;
 const SMALL: usize = 48;
 /// Patches that are learned from an image at the most: more are much the same.
 const PER_IMAGE: usize = 1000;
+/// Images for every number of a feature at the least: with as many numbers as images, white features make all images equally unlike.
+const PER_COMPONENT: usize = 3;
+const LEAST_COMPONENTS: usize = 8;
+/// The most that views of photographs turn the hue: colour tells more of them apart than of small images.
+const PHOTOGRAPHS_HUE: f64 = 0.03;
 
 /// How a patch model is learned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +76,10 @@ impl PatchModelSettings {
     pub fn of_size(side: usize, images: usize, seed: u64) -> Self {
         let mut settings = Self::of_side(side, if side < SMALL { 1 } else { 2 });
         settings.patches.samples = settings.patches.samples.min(images.max(1) * PER_IMAGE);
+        settings.readout.components = settings.readout.components.min((images / PER_COMPONENT).max(LEAST_COMPONENTS));
+        if side >= SMALL {
+            settings.augment.hue = PHOTOGRAPHS_HUE;
+        }
         settings.patches.seed = seed;
         settings
     }

@@ -36,6 +36,9 @@ fn small_images_and_photographs_have_their_settings() {
     assert_eq!((small.side, small.patches.stride, small.patches.seed), (32, 1, 7));
     assert_eq!((large.side, large.patches.stride), (64, 2));
     assert_eq!(PatchModelSettings::fitting(&Images::default(), 0).unwrap().side, 64);
+    let of = |images| PatchModelSettings::of_size(64, images, 0);
+    assert_eq!([of(0), of(90), of(5000)].map(|s| s.readout.components), [8, 30, 256]);
+    assert_eq!([of(0), of(90), of(5000)].map(|s| s.patches.samples), [1000, 90_000, 200_000]);
 }
 
 #[test]
