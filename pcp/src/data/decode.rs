@@ -4,6 +4,7 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use image::metadata::Orientation;
 use image::{DynamicImage, GrayImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 
 use super::Image;
@@ -61,6 +62,24 @@ pub fn contents(path: &Path) -> Result<Vec<u8>, Reason> {
 /// orientation; grey, palettes and CMYK become RGB, 16 bits become 8, and transparency becomes white.
 pub fn bytes(bytes: &[u8]) -> Result<Image, Reason> {
     decoded(bytes, None, |image| image)
+}
+
+/// Width and height of an image as it is looked at, by its header alone.
+pub fn size(bytes: &[u8]) -> Result<(usize, usize), Reason> {
+    std::panic::catch_unwind(|| header(bytes)).unwrap_or_else(|_| Err("damaged: the decoder failed".into()))
+}
+
+fn header(bytes: &[u8]) -> Result<(usize, usize), Reason> {
+    let damaged = |error: image::ImageError| format!("damaged: {error}").replace(['\n', '\r'], " ");
+    let format = image::guess_format(bytes).map_err(|_| format!("not an image: none of {FORMATS}"))?;
+    let mut decoder = ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(damaged)?;
+    let (width, height) = decoder.dimensions();
+    let turned = matches!(
+        decoder.orientation(),
+        Ok(Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH)
+    );
+    let (width, height) = (width as usize, height as usize);
+    Ok(if turned { (height, width) } else { (width, height) })
 }
 
 /// As [`bytes`], shrunk to a short side of `side`. A JPEG that is at least four times as large is decoded at a half, a quarter or an eighth of

@@ -28,9 +28,8 @@ pub struct PictureFacts {
 }
 
 impl PictureFacts {
-    /// Of a picture whose file has `bytes`.
-    pub(crate) fn new(image: Image, bytes: Option<u64>, digest: [u8; 32]) -> PictureFacts {
-        let size = Size { width: image.width, height: image.height };
+    /// Of a picture of `size`, whose file has `bytes`; `image` may have been shrunk, to [`MEASURED`] at the least.
+    pub(crate) fn new(image: Image, size: Size, bytes: Option<u64>, digest: [u8; 32]) -> PictureFacts {
         let small = resize::shrink(image, MEASURED);
         let quality = Quality::of(&small.pixels, small.width);
         let side = small.width.min(small.height);
@@ -72,12 +71,16 @@ fn facts(pictures: &Pictures, at: usize) -> Result<PictureFacts, String> {
         Pictures::Files(files) => {
             let bytes = decode::contents(&files[at].path)?;
             let digest = Sha256::digest(&bytes).into();
-            Ok(PictureFacts::new(decode::bytes(&bytes)?, Some(bytes.len() as u64), digest))
+            // Large photographs are decoded at a part of their size.
+            let image = decode::shrunk_bytes(&bytes, MEASURED)?;
+            let (width, height) = decode::size(&bytes)?;
+            Ok(PictureFacts::new(image, Size { width, height }, Some(bytes.len() as u64), digest))
         }
         Pictures::Loaded(_) => {
             let image = pictures.image(at)?;
             let digest = Sha256::digest(&image.pixels).into();
-            Ok(PictureFacts::new(image, None, digest))
+            let size = Size { width: image.width, height: image.height };
+            Ok(PictureFacts::new(image, size, None, digest))
         }
     }
 }

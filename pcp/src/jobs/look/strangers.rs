@@ -4,7 +4,7 @@
 //! the pictures of this collection. Among photographs of one kind nearly all do; among photographs of everything hardly any.
 
 use crate::data::facts::PictureFacts;
-use crate::data::{Load, Source, load};
+use crate::data::{Image, Load, Size, Source, load};
 use crate::jobs::findings::Surveyed;
 use crate::jobs::part::on_pool;
 use crate::observe::Observer;
@@ -45,10 +45,14 @@ pub(super) fn unlike(surveyed: &Arc<Surveyed>, observer: &Arc<dyn Observer>) -> 
         let request = Load { limit: Some(STRANGERS), ..Load::new(Source::Bundled) };
         let bundled = load(&request, &|_, _| ())?.train.images;
         let images = (0..bundled.len().min(STRANGERS)).map(|i| Ok(bundled.sample(i)?.image.into_owned()));
-        let strangers: Vec<PictureFacts> =
-            images.map(|image| Ok(PictureFacts::new(image?, None, [0; 32]))).collect::<Result<_>>()?;
+        let strangers: Vec<PictureFacts> = images.map(|image| Ok(facts_of(image?))).collect::<Result<_>>()?;
         Ok(tried(&inside.facts, &strangers))
     })
+}
+
+fn facts_of(image: Image) -> PictureFacts {
+    let size = Size { width: image.width, height: image.height };
+    PictureFacts::new(image, size, None, [0; 32])
 }
 
 fn tried(facts: &[PictureFacts], strangers: &[PictureFacts]) -> Trial {
