@@ -15,6 +15,8 @@ pub enum LrDecay {
     Steps(Vec<[f64; 2]>),
     /// Half a cosine down to 0.
     Cosine,
+    /// A straight line up from 0 over this share of the steps, then half a cosine down to 0; by step, not by epoch.
+    Warmup(f64),
 }
 
 /// Settings of a schedule. Shares are of the epochs of a round; errors name the settings as `section.key`.
@@ -171,10 +173,23 @@ impl Schedule {
         clusters as f64 >= self.settings.instances_from * self.samples as f64
     }
 
-    /// The learning rate; it restarts in every round.
+    /// The learning rate at the start of an epoch; it restarts in every round.
     pub fn lr(&self, epoch: u32) -> f32 {
+        self.lr_within(epoch, 0.0)
+    }
+
+    /// The learning rate when this share of the epoch is done.
+    pub fn lr_within(&self, epoch: u32, share: f64) -> f32 {
         let s = &self.settings;
         match &s.lr_decay {
+            LrDecay::Warmup(rise) => {
+                let done = (f64::from(epoch) + share) / f64::from(self.epochs());
+                let factor = match done < *rise {
+                    true => done / rise,
+                    false => 0.5 * (1.0 + (std::f64::consts::PI * (done - rise) / (1.0 - rise)).cos()),
+                };
+                (s.lr * factor) as f32
+            }
             LrDecay::Cosine => {
                 let done = f64::from(epoch) / f64::from(self.epochs());
                 (s.lr * 0.5 * (1.0 + (std::f64::consts::PI * done).cos())) as f32
@@ -318,6 +333,21 @@ mod tests {
         let mut settings = ScheduleSettings { epochs, ..paper() };
         change(&mut settings);
         Schedule::new(settings, samples)
+    }
+
+    /// Up to the rate in a tenth of the steps, then half a cosine: step by step, and the same at the start of an epoch by both functions.
+    #[test]
+    fn a_warmup_rises_and_falls_by_step() {
+        let s = schedule(10, 1000, |s| s.lr_decay = LrDecay::Warmup(0.1)).unwrap();
+        let near = |a: f32, b: f64| assert!((f64::from(a) - 0.03 * b).abs() < 1e-7, "{a} is not {b} of the rate");
+        near(s.lr(0), 0.0);
+        near(s.lr_within(0, 0.5), 0.5);
+        near(s.lr(1), 1.0);
+        near(s.lr_within(5, 0.5), 0.5);
+        near(s.lr_within(9, 1.0), 0.0);
+        assert_eq!(s.lr(4), s.lr_within(3, 1.0));
+        let steps = schedule(10, 1000, |_| ()).unwrap();
+        assert_eq!(steps.lr(6), steps.lr_within(6, 0.9), "steps fall by epoch");
     }
 
     /// Eq. 1 computed by hand: N = 50000, N_c = 1000, T = 200.

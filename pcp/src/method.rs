@@ -14,6 +14,7 @@ mod moco;
 pub mod objective;
 mod patches;
 pub mod pcp;
+pub mod plus;
 mod supervised;
 
 use crate::config::{ClusterFeatures, Resolved, System};
@@ -97,6 +98,8 @@ pub enum Memory {
     },
     /// A classifier over the features (DeepCluster, supervised).
     Classifier(Arc<Classifier>),
+    /// A bank that stays as it is: patch features (PCP+).
+    Fixed(Arc<Bank>),
 }
 
 /// Results of earlier epochs.
@@ -230,6 +233,11 @@ pub trait Method: Send + Sync {
         false
     }
 
+    /// Whether its embedding is read out at the end: patch features and network side by side. Probes wait until then.
+    fn reads_out(&self) -> bool {
+        false
+    }
+
     /// Number of k-means assignments before an epoch that clusters, for progress.
     fn clustering_steps(&self, _plan: &Plan) -> usize {
         0
@@ -301,6 +309,7 @@ pub fn of(system: System) -> &'static dyn Method {
         System::La => &la::La,
         System::Deepcluster => &deepcluster::DeepCluster,
         System::Moco => &moco::Moco,
+        System::Plus => &plus::Plus,
         System::Supervised => &supervised::Supervised,
         System::Patches => &patches::WithoutNetwork,
     }
@@ -310,7 +319,7 @@ impl Memory {
     /// The memory bank; an error if the memory is of another kind.
     pub fn bank(&self) -> Result<&Bank> {
         match self {
-            Memory::Bank(bank) => Ok(bank),
+            Memory::Bank(bank) | Memory::Fixed(bank) => Ok(bank),
             _ => Err(other_memory("a memory bank")),
         }
     }
@@ -333,7 +342,7 @@ impl Memory {
     /// Updates the memory after a step on `rows`, whose embeddings (of view 1) are `features`.
     pub fn update(&mut self, rows: &[usize], features: &Matrix, change: Change) -> Result<()> {
         match (self, change) {
-            (Memory::Nothing, Change::Embeddings) => {}
+            (Memory::Nothing | Memory::Fixed(_), Change::Embeddings) => {}
             (Memory::Bank(bank), Change::Embeddings) => {
                 let bank = Arc::make_mut(bank);
                 for (i, row) in rows.iter().enumerate() {

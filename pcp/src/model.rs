@@ -6,6 +6,7 @@
 mod alexnet;
 mod card;
 pub(crate) mod classifier;
+mod combination;
 mod detector;
 mod embed;
 mod export;
@@ -20,7 +21,9 @@ mod resnet;
 mod weights;
 
 pub use crate::config::FeatureKind;
-pub use card::{ModelCard, whole_image};
+pub use card::ModelCard;
+pub use combination::CombinationCard;
+pub(crate) use combination::{Combination, both_sides};
 pub use embed::Embedded;
 pub(crate) use embed::embed_batches;
 pub use foreign::Adopted;

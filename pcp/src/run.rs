@@ -10,6 +10,7 @@
 //! clusters/r0-e012.npz   label, status, distance and vote of every sample
 //! model.safetensors      the last weights;  model-best.safetensors: those with the best probe
 //! init.safetensors       the initial weights, if they came from a file
+//! patches.safetensors    the patches that a network learned from
 //! files.csv              id, file and label of every row
 //! bad_files.csv          files that could not be used
 //! stamps.csv             size and modification time of every file that was read
@@ -117,6 +118,7 @@ const OURS: &[&str] = &[
     "embeddings-test.npy",
     "heat.npz",
     "init.safetensors",
+    "patches.safetensors",
     "eval",
     "result.json",
     "report.html",

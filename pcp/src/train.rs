@@ -3,6 +3,7 @@
 mod checkpoints;
 mod forecast;
 mod patch_run;
+mod plus;
 pub mod setup;
 mod state;
 mod trial;
@@ -170,7 +171,8 @@ fn train_epoch(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> R
         // What a step changes: the system's memory, running statistics, weights.
         state.memory.update(&rows, &step.features, change)?;
         state.weights.update_running_stats(&step.moments);
-        state.optimizer.step(&mut state.weights, step.gradients, setup.sgd(epoch));
+        let done = state.progress.batch as f64 / total as f64;
+        state.optimizer.step(&mut state.weights, step.gradients, setup.sgd(epoch, done));
         state.progress.batch += 1;
         let sums = &mut state.progress.sums;
         sums.add(&loss);
@@ -220,19 +222,20 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     let started = Instant::now();
     let (round, epoch) = state.at();
     let done = setup.plan.schedule.finished_epochs(round, epoch);
-    let knn = if setup.plan.schedule.probes(round, epoch) { setup.probe(&state.weights)? } else { None };
+    let probed = setup.plan.schedule.probes(round, epoch) && !setup.method.reads_out();
+    let knn = if probed { setup.probe(&state.weights)? } else { None };
     if let Some(knn) = knn {
         state.progress.last = Some(knn);
         if state.progress.best.is_none_or(|(best, _)| knn > best) {
             state.progress.best = Some((knn, done));
-            setup.save_model(state, (round, epoch), &setup.run.best_weights())?;
+            setup.save_model(state, &state.weights, (round, epoch), &setup.run.best_weights())?;
         }
     }
     if setup.plan.schedule.snapshot(round, epoch).is_some() {
         let folder = setup.run.file("snapshots");
         pcp_core::io::atomic::make_folder(&folder)?;
         let path = folder.join(format!("r{round}-e{epoch:03}.safetensors"));
-        setup.save_model(state, (round, epoch), &path)?;
+        setup.save_model(state, &state.weights, (round, epoch), &path)?;
     }
     let classifier = if knn.is_some() { setup.classify(state)? } else { None };
     state.progress.classifier = classifier.or(state.progress.classifier);
@@ -297,15 +300,17 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let started = Instant::now();
     let train = &setup.plan.config.train;
     let last = if train.rounds > 0 { (train.rounds - 1, train.epochs - 1) } else { (0, 0) };
-    setup.save_model(state, last, &setup.run.last_weights())?;
+    let read_out = if setup.method.reads_out() { Some(plus::read_out(setup, state)?) } else { None };
+    let learned = read_out.as_ref().map_or(&state.weights, |read_out| &read_out.weights).clone();
+    setup.save_model(state, &learned, last, &setup.run.last_weights())?;
     setup.observer.begin("embeddings", setup.plan.samples());
-    let clean = Arc::new(setup.embed(&state.weights, View::Clean, setup.method.tap())?.normalised());
+    let clean = Arc::new(setup.embed(&learned, View::Clean, setup.method.tap())?.normalised());
     setup.run.write_embeddings(&clean)?;
     if let Some(test) = &setup.plan.dataset.test {
-        let features = setup.features(&state.weights, Part::Test, View::Clean, setup.method.tap())?;
+        let features = setup.features(&learned, Part::Test, View::Clean, setup.method.tap())?;
         setup.run.write_test(test, &features.normalised())?;
     }
-    setup.write_heat(&state.weights)?;
+    setup.write_heat(&learned)?;
 
     setup.observer.begin("final clusters", setup.final_steps());
     let (plan, history) = (setup.plan.clone(), state.history.clone());
@@ -320,7 +325,10 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
 
     let knn_raw = setup.probe_pixels()?;
     let knn_untrained = setup.probe(&setup.initial()?)?;
-    let knn_pooled = setup.probe_pooled(&state.weights)?;
+    let knn_pooled = setup.probe_pooled(&learned)?;
+    if setup.method.reads_out() {
+        state.progress.last = setup.probe(&learned)?;
+    }
     let mut used = labels;
     used.sort_unstable();
     used.dedup();
@@ -328,10 +336,12 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let result = RunResult {
         knn_raw,
         knn_untrained,
-        knn_best: progress.best.map(|b| b.0).or(knn_untrained),
+        knn_best: progress.best.map(|b| b.0).or(progress.last).or(knn_untrained),
         // A system that trains nothing ends as it began.
         knn_last: progress.last.or(knn_untrained),
         knn_pooled,
+        knn_patches: read_out.as_ref().and_then(|read_out| read_out.knn_patches),
+        network_share: read_out.as_ref().map(|read_out| read_out.share),
         classifier: progress.classifier,
         best_epoch: progress.best.map(|b| b.1),
         protocol: setup.probe.as_ref().map(|p| p.protocol()),

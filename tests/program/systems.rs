@@ -108,6 +108,16 @@ fn momentum_contrast_version_two_with_alexnet() {
 }
 
 #[test]
+fn patch_features_as_targets() {
+    bits_hold("pcp-plus", &[]);
+}
+
+#[test]
+fn patch_features_and_purified_clusters_as_targets() {
+    bits_hold("pcp-plus", &["--set", "plus.clusters=true", "--set", "plus.share=0.25"]);
+}
+
+#[test]
 fn supervised() {
     bits_hold("supervised", &[]);
 }
@@ -152,7 +162,7 @@ fn two_images_and_equal_images_train_under_every_system() {
             std::fs::create_dir_all(&folder).unwrap();
             picture(&folder.join(format!("{i}.png")), 20, kind, if name == "same" { 0 } else { i });
         }
-        for preset in ["ir", "is", "and", "la", "deepcluster", "moco", "supervised"] {
+        for preset in ["ir", "is", "and", "la", "deepcluster", "moco", "pcp-plus", "supervised"] {
             let out = dir.path().join(format!("{name}-{preset}"));
             let root = dir.path().join(name);
             let args =
@@ -211,6 +221,20 @@ const OWN: &[(&str, &[&str])] = &[
             "train.lr_schedule",
             "train.weight_decay",
             "objective.tau",
+            "objective.warmup_rounds",
+        ],
+    ),
+    (
+        "pcp-plus",
+        &[
+            "method.system",
+            "augment.hue",
+            "augment.jitter_probability",
+            "network.embedding",
+            "network.head",
+            "train.lr",
+            "train.lr_schedule",
+            "train.nesterov",
             "objective.warmup_rounds",
         ],
     ),

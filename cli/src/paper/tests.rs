@@ -224,6 +224,8 @@ fn finished(path: &Path) -> RunFolder {
         knn_best: Some(45.0),
         knn_last: Some(44.0),
         knn_pooled: None,
+        knn_patches: None,
+        network_share: None,
         classifier: None,
         best_epoch: Some(3),
         protocol: None,

@@ -38,6 +38,8 @@ pub struct Resolved {
     pub deepcluster: DeepClusterSettings,
     /// Settings of MoCo only.
     pub moco: MocoSettings,
+    /// Settings of PCP+ only.
+    pub plus: PlusSettings,
     /// The kNN probe.
     pub evaluate: EvaluateSettings<u32>,
     /// Snapshots and checkpoints.
@@ -129,6 +131,7 @@ impl Config {
             la: self.la,
             deepcluster: self.deepcluster,
             moco: self.moco,
+            plus: self.plus,
             evaluate: e.with(every),
             run: self.run,
         };
@@ -270,6 +273,7 @@ impl From<Resolved> for Config {
             la: resolved.la,
             deepcluster: resolved.deepcluster,
             moco: resolved.moco,
+            plus: resolved.plus,
             evaluate: e.with(Auto::Value(every)),
             run: resolved.run,
         }

@@ -4,6 +4,9 @@ use super::{Auto, Config, LrSchedule, System};
 use pcp_core::error::Result;
 use pcp_core::schedule::{LrDecay, Schedule, ScheduleSettings};
 
+/// Share of the steps in which the learning rate rises, with `train.lr_schedule = "warmup"`.
+const WARMUP: f64 = 1.0 / 30.0;
+
 impl Config {
     /// The schedule of a run on `samples` training images; an error if the settings cannot work.
     pub fn schedule(&self, samples: usize) -> Result<Schedule> {
@@ -19,6 +22,7 @@ impl Config {
             lr_decay: match train.lr_schedule {
                 LrSchedule::Steps => LrDecay::Steps(train.lr_steps.clone()),
                 LrSchedule::Cosine => LrDecay::Cosine,
+                LrSchedule::Warmup => LrDecay::Warmup(WARMUP),
             },
             floor: value(clusters.floor),
             // LA as published: 40.

@@ -1,7 +1,7 @@
 //! The settings. Shares of the epochs are fractions of one round's length T.
 
 use super::TrainSettings;
-use super::systems::{AndSettings, DeepClusterSettings, LaSettings, MethodSettings, MocoSettings};
+use super::systems::{AndSettings, DeepClusterSettings, LaSettings, MethodSettings, MocoSettings, PlusSettings};
 use serde::{Deserialize, Serialize};
 
 /// A value, or `"auto"`: a value chosen for the data set.
@@ -63,6 +63,8 @@ pub struct Config {
     pub deepcluster: DeepClusterSettings,
     /// Settings of MoCo only.
     pub moco: MocoSettings,
+    /// Settings of PCP+ only.
+    pub plus: PlusSettings,
     /// The kNN probe.
     pub evaluate: EvaluateSettings,
     /// Snapshots and checkpoints.
@@ -226,6 +228,8 @@ pub enum Head {
     Linear,
     /// Two layers with a ReLU between them, the first as wide as the pooled features.
     Mlp,
+    /// Two layers with batch norm and a ReLU between them, the first of 512.
+    Projector,
 }
 
 /// The network.

@@ -1,8 +1,9 @@
 //! The training systems, and the settings of one system only.
 
+use super::settings::Auto;
 use serde::{Deserialize, Serialize};
 
-/// The systems that the paper compares.
+/// The systems that the paper compares, and PCP+.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum System {
@@ -20,6 +21,8 @@ pub enum System {
     Deepcluster,
     /// Momentum contrast (He et al. 2020).
     Moco,
+    /// PCP+: the network learns from clusters of patches.
+    Plus,
     /// Classification by the labels.
     Supervised,
     /// Clusters of patches, without a network.
@@ -29,9 +32,15 @@ pub enum System {
 impl System {
     /// The name of the system that the settings of `section` belong to, and the system; `None` for general sections.
     pub fn owner_of(section: &str) -> Option<(&'static str, System)> {
-        [("and", System::And), ("la", System::La), ("deepcluster", System::Deepcluster), ("moco", System::Moco)]
-            .into_iter()
-            .find(|(name, _)| *name == section)
+        [
+            ("and", System::And),
+            ("la", System::La),
+            ("deepcluster", System::Deepcluster),
+            ("moco", System::Moco),
+            ("plus", System::Plus),
+        ]
+        .into_iter()
+        .find(|(name, _)| *name == section)
     }
 }
 
@@ -116,5 +125,21 @@ pub struct MocoSettings {
 impl Default for MocoSettings {
     fn default() -> Self {
         MocoSettings { queue: 65536, momentum: 0.999, groups: 4 }
+    }
+}
+
+/// Settings of PCP+ only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlusSettings {
+    /// Whether purified clusters of the bank's rows are positive sets.
+    pub clusters: bool,
+    /// The network's share of the embedding, beside the patch features. Auto: by how well it recognises images that it was not trained on.
+    pub share: Auto<f64>,
+}
+
+impl Default for PlusSettings {
+    fn default() -> Self {
+        PlusSettings { clusters: false, share: Auto::AUTO }
     }
 }

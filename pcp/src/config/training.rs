@@ -13,6 +13,8 @@ pub enum LrSchedule {
     Steps,
     /// Half a cosine from `lr` to 0.
     Cosine,
+    /// Up to `lr` in a thirtieth of the steps, then half a cosine to 0, step by step.
+    Warmup,
 }
 
 /// Epochs, optimiser and seed.

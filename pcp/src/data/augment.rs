@@ -204,6 +204,11 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
+/// The preprocessing that keeps the whole area of an image, in words.
+pub fn whole_image(side: usize) -> String {
+    format!("the whole image resized to {side} x {side} px, whatever its shape")
+}
+
 impl Augmenter {
     /// A random view of `image` into `out`, `size * size * 3` values.
     pub fn train_view(&self, image: &Image, rng: &mut Stream, out: &mut [f32]) {

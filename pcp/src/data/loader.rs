@@ -1,7 +1,7 @@
 //! Batches of views of a data set's images, made in parallel and in advance.
 
 use crate::data::augment::Augmenter;
-use crate::data::{Batch, Dataset, Images, Prefetch};
+use crate::data::{Batch, CleanView, Dataset, Images, Prefetch};
 use pcp_core::error::Result;
 use pcp_core::rng::Key;
 use rayon::prelude::*;
@@ -49,6 +49,8 @@ const VIEWS: u32 = 16;
 pub struct Loader {
     dataset: Arc<Dataset>,
     augmenter: Arc<Augmenter>,
+    /// A second view that follows the clean one in every row.
+    squares: Option<Arc<CleanView>>,
 }
 
 /// Images per batch in inference; fixed, so that results do not depend on anything else.
@@ -57,7 +59,7 @@ const INFERENCE_BATCH: usize = super::pictures::BATCH;
 impl Loader {
     /// Views of `dataset` by `augmenter`.
     pub fn new(dataset: Arc<Dataset>, augmenter: Augmenter) -> Self {
-        Loader { dataset, augmenter: Arc::new(augmenter) }
+        Loader { dataset, augmenter: Arc::new(augmenter), squares: None }
     }
 
     /// The images of `part`.
@@ -76,12 +78,17 @@ impl Loader {
     /// The loader with views of another side.
     pub fn with_side(&self, size: usize) -> Self {
         let augmenter = Augmenter { size, ..(*self.augmenter).clone() };
-        Loader { dataset: self.dataset.clone(), augmenter: Arc::new(augmenter) }
+        Loader { dataset: self.dataset.clone(), augmenter: Arc::new(augmenter), squares: None }
+    }
+
+    /// The loader with a second view behind every clean one, where `squares` is one.
+    pub fn with_squares(&self, squares: Option<CleanView>) -> Self {
+        Loader { squares: squares.map(Arc::new), ..self.clone() }
     }
 
     /// Values of one view.
     fn floats(&self) -> usize {
-        self.augmenter.size * self.augmenter.size * 3
+        self.augmenter.size * self.augmenter.size * 3 + self.squares.as_ref().map_or(0, |squares| squares.floats())
     }
 
     /// The `views` of `draws`: all of the first view, then all of the second. An image is read once for all its views.
@@ -97,9 +104,17 @@ impl Loader {
             let sample = images.sample(row)?;
             for (view, out) in views.iter().zip(places) {
                 match *view {
-                    View::Clean => self.augmenter.clean_view(&sample.image, out),
+                    View::Clean => {
+                        let own = self.augmenter.size * self.augmenter.size * 3;
+                        self.augmenter.clean_view(&sample.image, &mut out[..own]);
+                        if let Some(squares) = &self.squares {
+                            squares.write(sample.image.clone().into_owned(), &mut out[own..]);
+                        }
+                    }
                     View::Random(key, view) => {
-                        self.augmenter.train_view(&sample.image, &mut key.stream(sample.id, copy * VIEWS + view), out);
+                        let own = self.augmenter.size * self.augmenter.size * 3;
+                        let mut random = key.stream(sample.id, copy * VIEWS + view);
+                        self.augmenter.train_view(&sample.image, &mut random, &mut out[..own]);
                     }
                 }
             }

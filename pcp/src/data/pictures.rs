@@ -171,7 +171,7 @@ impl Pictures {
                 let (split, row) = split(data, at);
                 let image = split.images.sample(row).map_err(|e| e.message)?.image;
                 // Images that `shrink` would not change need not be copied.
-                if view.stored > 0 && image.width.min(image.height) > view.stored {
+                if view.squares.is_some() || view.stored > 0 && image.width.min(image.height) > view.stored {
                     view.write(image.into_owned(), out);
                 } else {
                     view.augmenter.clean_view(&image, out);

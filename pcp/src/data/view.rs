@@ -3,6 +3,7 @@
 use super::Image;
 use super::augment::Augmenter;
 use super::resize::shrink;
+use std::sync::Arc;
 
 /// Input of a network: `rows` square images in height, width, channel order, normalised.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,12 +21,14 @@ pub struct CleanView {
     pub augmenter: Augmenter,
     /// Short side to which larger photographs are shrunk first; 0 keeps them.
     pub stored: usize,
+    /// A second view that follows the first in every row: for networks whose embedding has patch features beside it.
+    pub squares: Option<Arc<CleanView>>,
 }
 
 impl CleanView {
-    /// Values of one view.
+    /// Values of one row: of the view, and of the second one.
     pub fn floats(&self) -> usize {
-        self.augmenter.size * self.augmenter.size * 3
+        self.augmenter.size * self.augmenter.size * 3 + self.squares.as_ref().map_or(0, |squares| squares.floats())
     }
 
     /// The view of one image.
@@ -47,7 +50,12 @@ impl CleanView {
 
     /// Writes the view of `image` to `out`.
     pub(super) fn write(&self, image: Image, out: &mut [f32]) {
+        let squares = self.squares.as_ref().map_or(0, |squares| squares.floats());
+        let (own, second) = out.split_at_mut(out.len() - squares);
+        if let Some(squares) = &self.squares {
+            squares.write(image.clone(), second);
+        }
         let image = if self.stored > 0 { shrink(image, self.stored) } else { image };
-        self.augmenter.clean_view(&image, out);
+        self.augmenter.clean_view(&image, own);
     }
 }

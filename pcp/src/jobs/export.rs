@@ -1,7 +1,7 @@
 //! A trained network as a file for PyTorch, onnxruntime and others.
 
 use crate::embed::AnyModel;
-use crate::model::{WhichWeights, whole_image};
+use crate::model::WhichWeights;
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, require_absent};
@@ -105,8 +105,7 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
             }
             sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE))?;
             // Its ONNX model takes values from 0 to 1 in any case.
-            let side = model.patches().side();
-            (side, true, whole_image(side), [0.0; 3], [1.0; 3])
+            (model.patches().side(), true, model.preprocessing(), [0.0; 3], [1.0; 3])
         }
     };
     Ok(ExportResult { out, sample: options.sample.clone(), side, with_preprocess, preprocessing, mean, std })

@@ -295,6 +295,10 @@ fn tell(setup: &Setup) {
 
 /// Trains to the end, and writes the page.
 fn finish(setup: &Setup, state: State, no_report: bool, expected: Option<Expected>) -> Result<TrainResult> {
+    if setup.method.reads_out() && state.progress.metrics_lines == 0 && !no_report {
+        // A first page, of the patch features; the one at the end takes its place.
+        write_page(setup);
+    }
     let schedule = &setup.plan.schedule;
     let start = TrainingStart {
         epochs_per_round: schedule.epochs(),
@@ -309,11 +313,19 @@ fn finish(setup: &Setup, state: State, no_report: bool, expected: Option<Expecte
     let result = result?;
     let run = &setup.run;
     run.log(&result.table());
-    // The run is done and saved: a page that cannot be written, or that is not waited for, takes nothing from it.
-    if !no_report && let Err(e) = report_at_end(run, setup.plan.dataset.clone(), &setup.observer) {
+    if !no_report {
+        write_page(setup);
+    }
+    Ok(TrainResult::new(run, result))
+}
+
+/// Writes the page about the run. What was learned is saved: a page that cannot be written, or that is not waited for, takes nothing from
+/// it.
+fn write_page(setup: &Setup) {
+    let run = &setup.run;
+    if let Err(e) = report_at_end(run, setup.plan.dataset.clone(), &setup.observer) {
         let warning = Warning::NoReport { reason: e.message, run: run.path().display().to_string() };
         run.log(&format!("warning: {warning}"));
         setup.observer.warn(&warning);
     }
-    Ok(TrainResult::new(run, result))
 }

@@ -208,3 +208,47 @@ fn a_step_without_its_memory_is_an_error() {
         assert!(step(&memory(&plan)).unwrap().total > 0.0, "{system}");
     }
 }
+
+/// Images that are held out are in no batch of any epoch, and all others are in the epochs.
+#[test]
+fn the_network_of_pcp_plus_never_sees_what_is_held_out() {
+    let plan = plan("pcp-plus", 100, &["train.batch=16"]);
+    let held = plus::held_out(&plan);
+    assert_eq!((held.len(), of(System::Plus).steps(&plan)), (5, 5));
+    let mut seen = vec![false; 100];
+    for epoch in 0..20 {
+        let batches = of(System::Plus).batches(&plan, (0, epoch), &alone(100));
+        assert!(batches.len() == 5 && batches.iter().all(|batch| batch.len() == 16));
+        batches.iter().flatten().for_each(|draw| seen[draw.row] = true);
+    }
+    let unseen: Vec<usize> = (0..100).filter(|row| !seen[*row]).collect();
+    assert_eq!(unseen, held);
+    // Too few to hold any out: all are trained on.
+    let few = self::plan("pcp-plus", 10, &["train.batch=16"]);
+    assert!(plus::held_out(&few).is_empty());
+    assert_eq!(of(System::Plus).batches(&few, (0, 0), &alone(10)).concat().len(), 10);
+}
+
+/// A step of PCP+ is instance recognition over a bank that no step changes.
+#[test]
+fn the_bank_of_pcp_plus_stays_as_it_is() {
+    let plan = plan("pcp-plus", 20, &["train.batch=4"]);
+    let net = network(&plan);
+    let rows = Matrix::new(256, (0..20 * 256).map(|i| (i as f32 * 0.37).sin()).collect()).normalised();
+    let bank = Bank { rows, momentum: 1.0 };
+    let mut memory = Memory::Fixed(Arc::new(bank.clone()));
+    let weights = net.init(1);
+    let task = |pixels: f32| Task {
+        network: &net,
+        weights: &weights,
+        batch: Batch { rows: 4, pixels: (0..4 * 16 * 16 * 3).map(|i| (i as f32 * pixels).sin()).collect() },
+        rows: &[3, 5, 7, 9],
+        dropout: DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..4).collect() },
+        at: (0, 0),
+    };
+    let plus = of(System::Plus).step(&plan, task(0.7), &memory, &alone(20)).unwrap();
+    let ir = of(System::Ir).step(&plan, task(0.7), &Memory::Bank(Arc::new(bank.clone())), &alone(20)).unwrap();
+    assert_eq!((plus.loss.loss, &plus.features), (ir.loss.loss, &ir.features));
+    memory.update(&[3, 5, 7, 9], &plus.features, plus.loss.change).unwrap();
+    assert_eq!(memory.bank().unwrap(), &bank);
+}

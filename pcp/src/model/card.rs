@@ -1,11 +1,13 @@
 //! The description inside a model file: the network and the preprocessing of its images.
 
-use super::Network;
+use super::{CombinationCard, Network};
 use crate::config::{self, AugmentSettings, DataSettings, Precision, Resolved, usual_stored_side};
 use crate::data::CleanView;
 use crate::data::augment::Augmenter;
+use crate::data::augment::whole_image;
 use pcp_core::error::Result;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The description inside a model file: the network, the preprocessing of its images, and when it was saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,9 @@ pub struct ModelCard {
     pub round: u32,
     /// Epoch it was saved after.
     pub epoch: u32,
+    /// The patch features beside the network, where its embedding has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub combination: Option<CombinationCard>,
 }
 
 impl ModelCard {
@@ -37,7 +42,7 @@ impl ModelCard {
     pub fn of_run(config: &Resolved, (round, epoch): (u32, u32)) -> ModelCard {
         let DataSettings { size, margin, stored, mean, std, .. } = config.data;
         let (network, precision) = (config.network.clone(), config.train.precision);
-        ModelCard { network, precision, size, margin, stored: Some(stored), mean, std, round, epoch }
+        ModelCard { network, precision, size, margin, stored: Some(stored), mean, std, round, epoch, combination: None }
     }
 
     /// The network without weights. It computes in the precision that it was trained in, or in f32 where the CPU has no other.
@@ -66,10 +71,7 @@ impl ModelCard {
             std: self.std.map(|x| x as f32),
             recipe: AugmentSettings::default(),
         };
-        CleanView { augmenter, stored: self.stored.unwrap_or(usual_stored_side(self.size)) }
+        let squares = self.combination.as_ref().map(|combination| Arc::new(combination.squares()));
+        CleanView { augmenter, stored: self.stored.unwrap_or(usual_stored_side(self.size)), squares }
     }
-}
-/// The preprocessing that keeps the whole area of an image, in words.
-pub fn whole_image(side: usize) -> String {
-    format!("the whole image resized to {side} x {side} px, whatever its shape")
 }

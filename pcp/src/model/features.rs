@@ -104,6 +104,8 @@ impl Extractor<'_> {
 
     /// Features of every image of `part`.
     pub fn all(&self, loader: &Loader, part: Part, view: View, kind: FeatureKind) -> Result<Matrix> {
+        let combination = self.weights.combination().filter(|_| kind == FeatureKind::Embedding);
+        let loader = loader.with_squares(combination.map(|combination| combination.card.squares()));
         let made = self.stream(loader.all(part, view), loader.images(part).len(), &[kind])?;
         Ok(made.into_iter().next().unwrap_or_default())
     }

@@ -39,6 +39,7 @@ pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
         _ => return Err(unknown("there is neither conv1.weight nor features.0.weight of a usual shape".into())),
     };
     let (head, last) = match shape(&format!("{fc}.0.weight")) {
+        Some(_) if shape(&format!("{fc}.3.weight")).is_some() => (Head::Projector, format!("{fc}.3.weight")),
         Some(_) => (Head::Mlp, format!("{fc}.2.weight")),
         None => (Head::Linear, format!("{fc}.weight")),
     };
@@ -49,7 +50,7 @@ pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
     let (mean, std) = if large { IMAGENET } else { CIFAR };
     let (size, margin) = if large { (224, 256.0 / 224.0) } else { (32, 1.0) };
     let precision = config::Precision::F32;
-    Ok(ModelCard { network, precision, size, margin, stored: None, mean, std, round: 0, epoch: 0 })
+    Ok(ModelCard { network, precision, size, margin, stored: None, mean, std, round: 0, epoch: 0, combination: None })
 }
 
 /// Initial weights of a network from a file.
@@ -126,6 +127,7 @@ mod tests {
         for (arch, width, stem, head, size) in [
             (Arch::Resnet18, 64, Stem::Large, Head::Linear, 224),
             (Arch::Resnet18, 16, Stem::Small, Head::Mlp, 32),
+            (Arch::Resnet18, 8, Stem::Small, Head::Projector, 32),
             (Arch::Alexnet, 64, Stem::Auto, Head::Linear, 32),
             (Arch::Alexnet, 8, Stem::Auto, Head::Mlp, 32),
             (Arch::Alexnet224, 2, Stem::Auto, Head::Linear, 224),

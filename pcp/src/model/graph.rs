@@ -86,6 +86,9 @@ impl Network {
             Body::AlexNet(net) => net.graph(self, &mut graph),
         };
         graph.pooled = x;
+        if let Some(layer) = &self.hidden {
+            x = self.conv_op(&mut graph, layer, x, None);
+        }
         for (i, layer) in self.head.iter().enumerate() {
             if i > 0 {
                 x = graph.push(Op::Relu, &[x]);

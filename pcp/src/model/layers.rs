@@ -106,6 +106,13 @@ impl Builder {
 }
 
 impl ConvBn {
+    /// Names of its arrays.
+    pub fn names(&self, parameters: &[Spec], buffers: &[Spec]) -> Vec<String> {
+        let learned = [Some(self.weight), self.bias, Some(self.gamma), Some(self.beta)];
+        let learned = learned.into_iter().flatten().map(|i| &parameters[i]);
+        learned.chain([self.mean, self.variance].map(|i| &buffers[i])).map(|spec| spec.name.clone()).collect()
+    }
+
     /// The same weights with another stride.
     pub fn with_stride(mut self, stride: usize) -> ConvBn {
         self.conv.stride = stride;

@@ -1,6 +1,6 @@
 //! Network architectures, without weights.
 
-use super::layers::{self, Builder, Pass, linear, rectified};
+use super::layers::{self, Builder, ConvSpec, Pass, conv_bn, linear, rectified};
 use super::weights::{self, Named, Spec, Weights};
 use super::{alexnet, resnet};
 use crate::config::{self, Arch, FeatureKind, Head, Precision};
@@ -13,6 +13,8 @@ use pcp_core::rng::Key;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
+/// Length of the layer with batch norm in a head.
+const HIDDEN: usize = 512;
 /// Images per block in inference.
 const BLOCK: usize = 32;
 
@@ -20,6 +22,8 @@ const BLOCK: usize = 32;
 #[derive(Clone, Debug)]
 pub struct Network {
     pub(super) body: Body,
+    /// A layer with batch norm and ReLU before the others of the head.
+    pub(super) hidden: Option<layers::ConvBn>,
     /// One layer, or two with a ReLU in between.
     pub(super) head: Vec<layers::Linear>,
     pub(super) parameters: Vec<Spec>,
@@ -102,8 +106,20 @@ impl Network {
             Body::ResNet(_) => ("fc", weights::Init::Uniform),
             Body::AlexNet(_) => ("classifier.6", alexnet::head_init(config.arch)),
         };
+        let hidden = (config.head == Head::Projector).then(|| {
+            build.conv_bn(ConvSpec {
+                name: &format!("{name}.0"),
+                norm: &format!("{name}.1"),
+                shape: [HIDDEN, pooled, 1, 1],
+                conv: kernels::Conv { stride: 1, padding: 0, relu: true },
+                init,
+                bias: false,
+                flat: true,
+            })
+        });
         let head = match config.head {
             Head::Linear => vec![build.linear(name, pooled, config.embedding, init)],
+            Head::Projector => vec![build.linear(&format!("{name}.3"), HIDDEN, config.embedding, init)],
             Head::Mlp => vec![
                 build.linear(&format!("{name}.0"), pooled, pooled, init),
                 build.linear(&format!("{name}.2"), pooled, config.embedding, init),
@@ -111,12 +127,20 @@ impl Network {
         };
         let Builder { parameters, buffers } = build;
         let precision = Precision::F32;
-        Ok(Network { body, head, parameters, buffers, precision, size, embedding: config.embedding, pooled })
+        Ok(Network { body, hidden, head, parameters, buffers, precision, size, embedding: config.embedding, pooled })
     }
 
     /// The network with layers that compute in `precision`.
     pub fn with_precision(self, precision: Precision) -> Network {
         Network { precision, ..self }
+    }
+
+    /// The same network for images of another side, with the same weights; `None` where its layers depend on the side.
+    pub fn with_side(&self, size: usize) -> Option<Network> {
+        match &self.body {
+            Body::ResNet(_) => Some(Network { size, ..self.clone() }),
+            Body::AlexNet(_) => (size == self.size).then(|| self.clone()),
+        }
     }
 
     /// Number of trained parameters.
@@ -135,7 +159,8 @@ impl Network {
     /// Names of the arrays of the head.
     pub fn head_names(&self) -> Vec<String> {
         let names = |layer: &layers::Linear| [layer.weight, layer.bias].map(|i| self.parameters[i].name.clone());
-        self.head.iter().flat_map(names).collect()
+        let hidden = self.hidden.iter().flat_map(|layer| layer.names(&self.parameters, &self.buffers));
+        hidden.chain(self.head.iter().flat_map(names)).collect()
     }
 
     /// Initial weights, a function of the seed alone.
@@ -178,6 +203,10 @@ impl Network {
         let mut v = self.forward_body(pass, x, &mut |_, _| ());
         if kind == FeatureKind::Pooled {
             return v;
+        }
+        if let Some(layer) = &self.hidden {
+            let [b, d] = v.dims();
+            v = conv_bn(pass, layer, v.reshape([b, 1, 1, d]), None).reshape([b as i32, -1]);
         }
         for (i, layer) in self.head.iter().enumerate() {
             let x = if i == 0 { v } else { rectified(v) };
@@ -224,6 +253,9 @@ impl Network {
 
     /// Inference of anything but maps: batch norm uses its running statistics.
     pub(super) fn vectors(&self, weights: &Weights, batch: &Batch, kind: FeatureKind) -> Matrix {
+        if let Some(combination) = weights.combination().filter(|_| kind == FeatureKind::Embedding) {
+            return combination.embed(self, weights, batch);
+        }
         let blocks = self.by_block(batch, |block| {
             to_features(self.forward(&Pass::inference(weights), self.tensor(block), kind)).values
         });
@@ -239,8 +271,11 @@ impl Network {
     /// others.
     fn by_block<T: Send>(&self, batch: &Batch, infer: impl Fn(Batch) -> T + Sync) -> Vec<T> {
         let image = self.size * self.size * 3;
-        let block = |pixels: &[f32]| infer(Batch { rows: pixels.len() / image, pixels: pixels.to_vec() });
-        batch.pixels.par_chunks((BLOCK * image).max(1)).map(block).collect()
+        // A second view in a row is not the network's.
+        let row = (batch.pixels.len() / batch.rows.max(1)).max(image).max(1);
+        let own = |pixels: &[f32]| pixels.chunks_exact(row).flat_map(|row| &row[..image]).copied().collect();
+        let block = |pixels: &[f32]| infer(Batch { rows: pixels.len() / row, pixels: own(pixels) });
+        batch.pixels.par_chunks(BLOCK * row).map(block).collect()
     }
 
     /// Embeddings with batch-norm statistics of the batch, as in training, but without gradients: each of `groups` equal parts of

@@ -1,12 +1,13 @@
 //! Opening a trained network: from a run folder, one of its files, or a file of another tool.
 
 use super::foreign::recognised;
-use super::{Model, ModelCard, Named, named_arrays};
+use super::{Combination, CombinationCard, Model, ModelCard, Named, named_arrays};
 use crate::config;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::tensors::{Source, Tensors};
+use pcp_core::io::tensors::{Array, Source, Tensors};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,9 +91,12 @@ impl Model {
         if which == WhichWeights::Untrained {
             return Model::untrained(card, config.train.seed);
         }
+        let mut beside = None;
         let (file, trained, arrays) = match weights_file(run, which)? {
             WeightsFile::Model(file) => {
-                let Tensors { about: ModelCard { round, epoch, .. }, arrays } = Tensors::read(&file)?;
+                let Tensors { about: ModelCard { round, epoch, combination, .. }, arrays } = Tensors::read(&file)?;
+                card.combination = combination;
+                beside = combined(&card, &arrays, network.pooled).map_err(|e| e.at(&file))?;
                 let trained = (config.train.rounds > 0).then_some((round, epoch));
                 (file, trained, named_arrays(arrays, ""))
             }
@@ -102,7 +106,8 @@ impl Model {
             }
         };
         (card.round, card.epoch) = trained.unwrap_or_default();
-        let weights = network.from_named(&arrays).map_err(|e| e.at(&file))?;
+        let mut weights = network.from_named(&arrays).map_err(|e| e.at(&file))?;
+        weights.combination = beside;
         Ok(Model { network: Arc::new(network), weights, card, file: Some(file), trained })
     }
 
@@ -119,18 +124,30 @@ impl Model {
 
     /// The network of a safetensors file.
     fn of_file(path: &Path) -> Result<Model> {
+        let mut beside = None;
         let (card, arrays, ours) = match Tensors::<ModelCard>::read_any(path)? {
-            Source::Ours(file) => (file.about, named_arrays(file.arrays, ""), true),
+            Source::Ours(file) => {
+                let pooled = file.about.build()?.pooled;
+                beside = combined(&file.about, &file.arrays, pooled).map_err(|e| e.at(path))?;
+                (file.about, named_arrays(file.arrays, ""), true)
+            }
             Source::Theirs(arrays) => {
                 let arrays = named_arrays(arrays, "");
                 (card_of(path, &arrays)?, arrays, false)
             }
         };
         let network = card.build()?;
-        let weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
+        let mut weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
+        weights.combination = beside;
         let trained = ours.then_some((card.round, card.epoch));
         Ok(Model { network: Arc::new(network), weights, card, file: Some(path.to_path_buf()), trained })
     }
+}
+
+/// The patch features beside a network with `pooled` features, where `card` says that there are some.
+fn combined(card: &ModelCard, arrays: &BTreeMap<String, Array>, pooled: usize) -> Result<Option<Arc<Combination>>> {
+    let read = |card: &CombinationCard| Combination::from_arrays(card.clone(), arrays, pooled).map(Arc::new);
+    card.combination.as_ref().map(read).transpose()
 }
 
 /// The card of a file without a description: from the settings of the run folder that contains it, or from its arrays.
@@ -185,7 +202,18 @@ pub(super) const CIFAR: ([f64; 3], [f64; 3]) = ([0.4914, 0.4822, 0.4465], [0.202
 pub fn untrained_card(network: config::NetworkSettings) -> ModelCard {
     let (mean, std) = CIFAR;
     let precision = config::Precision::F32;
-    ModelCard { network, precision, size: 32, margin: 1.0, stored: None, mean, std, round: 0, epoch: 0 }
+    ModelCard {
+        network,
+        precision,
+        size: 32,
+        margin: 1.0,
+        stored: None,
+        mean,
+        std,
+        round: 0,
+        epoch: 0,
+        combination: None,
+    }
 }
 
 #[cfg(test)]

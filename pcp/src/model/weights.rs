@@ -1,11 +1,13 @@
 //! The weights of a network: trained parameters, and running statistics of batch norm.
 
+use super::combination::Combination;
 use super::layers::Moments;
 use burn::tensor::{Device, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::Array;
 use pcp_core::rng::{Key, Purpose};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,6 +82,8 @@ pub struct Weights {
     pub(super) parameters: Vec<Tensor<1>>,
     /// Running means and variances of batch norm.
     pub(super) buffers: Vec<Vec<f32>>,
+    /// Patch features beside the network, where its embedding has them.
+    pub(super) combination: Option<Arc<Combination>>,
 }
 
 impl Weights {
@@ -87,6 +91,7 @@ impl Weights {
         Weights {
             parameters: parameters.iter().enumerate().map(|(i, s)| flat(s.values(i, seed))).collect(),
             buffers: buffers.iter().map(|s| s.values(0, seed)).collect(),
+            combination: None,
         }
     }
 
@@ -112,7 +117,18 @@ impl Weights {
         Ok(Weights {
             parameters: parameters.iter().map(|s| find(s).map(flat)).collect::<Result<_>>()?,
             buffers: buffers.iter().map(find).collect::<Result<_>>()?,
+            combination: None,
         })
+    }
+
+    /// The same weights; the embedding is from now on that of `combination`.
+    pub(crate) fn combined(&self, combination: Arc<Combination>) -> Weights {
+        Weights { combination: Some(combination), ..self.clone() }
+    }
+
+    /// The patch features beside the network, where its embedding has them.
+    pub(crate) fn combination(&self) -> Option<&Arc<Combination>> {
+        self.combination.as_ref()
     }
 
     /// Updates the running statistics of batch norm with those of a step, view by view (PyTorch's momentum 0.1, unbiased variance).

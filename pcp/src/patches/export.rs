@@ -6,6 +6,7 @@
 
 use super::PatchModel;
 use super::views::Pixels;
+use crate::data::augment::whole_image;
 use crate::model::onnx::{Attribute, SHORTEST, described, operation, tensor, unit, whole, whole_numbers};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
@@ -17,6 +18,11 @@ use pcp_core::rng::{Key, Purpose};
 use std::path::Path;
 
 impl PatchModel {
+    /// The preprocessing of images in words.
+    pub fn preprocessing(&self) -> String {
+        whole_image(self.patches.side())
+    }
+
     /// Writes the ONNX model.
     pub fn write_onnx(&self, path: &Path) -> Result<()> {
         write_bytes(path, &self.onnx())
@@ -121,7 +127,7 @@ impl PatchModel {
         made = made.message(11, &described("input", &[3, side, side]));
         made = made.message(12, &described("embedding", &[self.dim()]));
         let facts = [
-            ("input", format!("RGB from 0 to 1; the whole image resized to {side} x {side} px, whatever its shape")),
+            ("input", format!("RGB from 0 to 1; {}", self.preprocessing())),
             ("outputs", "embedding: unit vectors".to_string()),
         ];
         whole(&made, &facts)

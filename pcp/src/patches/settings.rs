@@ -102,7 +102,7 @@ impl PatchModelSettings {
     pub(super) fn view(&self) -> CleanView {
         let (size, recipe) = (self.side, self.augment.clone());
         let augmenter = Augmenter { size, margin: 0.0, mean: [0.0; 3], std: [1.0; 3], recipe };
-        CleanView { augmenter, stored: self.stored }
+        CleanView { augmenter, stored: self.stored, squares: None }
     }
 
     /// An error for settings that cannot work.

@@ -66,6 +66,12 @@ pub struct RunResult {
     /// kNN of the pooled features at the last epoch.
     #[serde(default)]
     pub knn_pooled: Option<f64>,
+    /// kNN of the patch features alone, where the system has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knn_patches: Option<f64>,
+    /// The network's share of the embedding, where patch features are beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_share: Option<f64>,
     /// The classifier's accuracy at the last epoch, if the system is supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classifier: Option<f64>,
@@ -113,12 +119,26 @@ impl RunResult {
         percent("kNN of the untrained network", self.knn_untrained, String::new());
         let (best, last) = if self.epochs > 0 { (self.knn_best, self.knn_last) } else { (None, None) };
         let best_at = self.best_epoch.map(|e| format!("  (epoch {e})")).unwrap_or_default();
-        percent("kNN of the trained network, best", best, best_at);
-        percent("kNN of the trained network, last", last, String::new());
+        match self.network_share {
+            Some(share) => {
+                percent("kNN of clusters of patches", self.knn_patches, String::new());
+                let note = format!("  (the network's share: {share:.2})");
+                percent("kNN of patches and network", last, note);
+            }
+            None => {
+                percent("kNN of the trained network, best", best, best_at);
+                percent("kNN of the trained network, last", last, String::new());
+            }
+        }
         if self.epochs == 0 && self.knn_untrained.is_none() {
             percent("kNN of clusters of patches", self.knn_last, String::new());
         }
-        percent("the same on pooled features", self.knn_pooled, String::new());
+        let pooled = if self.network_share.is_some() {
+            "kNN of the network's pooled features"
+        } else {
+            "the same on pooled features"
+        };
+        percent(pooled, self.knn_pooled, String::new());
         percent("classifier on the test images", self.classifier, String::new());
         rows.push(("clusters".into(), self.clusters.to_string()));
         rows.push(("images kept in them, at the end".into(), format!("{:.0} %", self.kept * 100.0)));

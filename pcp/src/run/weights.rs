@@ -19,6 +19,11 @@ impl RunFolder {
         self.file("model-best.safetensors")
     }
 
+    /// The patches that a network learned from.
+    pub fn patches(&self) -> PathBuf {
+        self.file("patches.safetensors")
+    }
+
     /// The initial weights, if they came from a file.
     pub fn initial_weights(&self) -> PathBuf {
         self.file("init.safetensors")

@@ -55,6 +55,8 @@ fn run(setup: &Setup) -> Result<RunResult> {
         knn_best: knn,
         knn_last: knn,
         knn_pooled: None,
+        knn_patches: knn,
+        network_share: None,
         classifier: None,
         best_epoch: None,
         protocol: setup.probe.as_ref().map(|p| p.protocol()),

@@ -1,13 +1,13 @@
 //! A run put together: settings, data, network and folder.
 
 use super::State;
-use super::checkpoints;
+use super::{checkpoints, plus};
 use crate::config::{FeatureKind, Resolved, System};
 use crate::data::Dataset;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::evaluate::Probe;
 use crate::evaluate::heatmap::heat;
-use crate::method::{self, At, Method, Plan};
+use crate::method::{self, At, Memory, Method, Plan};
 use crate::model::classifier::Classifier;
 use crate::model::{Extractor, ModelCard, Network, Weights, named_arrays};
 use crate::observe::Observer;
@@ -139,7 +139,11 @@ impl Setup {
 
     /// The beginning.
     pub fn begin(&self) -> Result<State> {
-        Ok(State::new(&self.network, self.initial()?, self.method, &self.plan))
+        let mut state = State::new(&self.network, self.initial()?, self.method, &self.plan);
+        if let Memory::Fixed(bank) = &mut state.memory {
+            Arc::make_mut(bank).rows = plus::first_features(self)?;
+        }
+        Ok(state)
     }
 
     /// The weights that the run begins with. Those from elsewhere are kept in the run folder, so that it can go on without
@@ -166,10 +170,11 @@ impl Setup {
         self.run.warn(&WarningRecord { at, warning });
     }
 
-    pub(super) fn sgd(&self, epoch: u32) -> kernels::Sgd {
+    /// SGD when the share `done` of the epoch is done.
+    pub(super) fn sgd(&self, epoch: u32, done: f64) -> kernels::Sgd {
         let t = &self.plan.config.train;
         kernels::Sgd {
-            lr: self.plan.schedule.lr(epoch),
+            lr: self.plan.schedule.lr_within(epoch, done),
             momentum: t.momentum as f32,
             decay: t.weight_decay as f32,
             nesterov: t.nesterov,
@@ -247,9 +252,19 @@ impl Setup {
     }
 
     /// Writes the weights with a card that describes them, and, where the system learns by labels, its classifier.
-    pub(super) fn save_model(&self, state: &State, (round, epoch): (u32, u32), path: &Path) -> Result<()> {
-        let about = ModelCard::of_run(&self.plan.config, (round, epoch));
-        let mut arrays = self.network.arrays(&state.weights);
+    pub(super) fn save_model(
+        &self,
+        state: &State,
+        weights: &Weights,
+        (round, epoch): (u32, u32),
+        path: &Path,
+    ) -> Result<()> {
+        let mut about = ModelCard::of_run(&self.plan.config, (round, epoch));
+        let mut arrays = self.network.arrays(weights);
+        if let Some(combination) = weights.combination() {
+            about.combination = Some(combination.card.clone());
+            arrays.extend(combination.arrays());
+        }
         if let Some(c) = self.label_classifier(state) {
             let shape = vec![c.weight.rows, c.weight.dim];
             arrays.insert("head.weight".into(), Array::F32(shape, c.weight.values.clone()));

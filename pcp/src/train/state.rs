@@ -217,7 +217,7 @@ impl State {
         let plain = |values: &[f32]| Array::F32(vec![values.len()], values.to_vec());
         match &self.memory {
             Memory::Nothing => {}
-            Memory::Bank(bank) => {
+            Memory::Bank(bank) | Memory::Fixed(bank) => {
                 arrays.insert("bank".into(), matrix(&bank.rows));
             }
             Memory::Keys { encoder, queue } => {
@@ -326,6 +326,10 @@ fn read_memory(file: &mut Tensors<RunProgress>, network: &Network, initial: Memo
             let rows = matrix(file.take_f32("queue")?)?;
             Memory::Keys { encoder, queue: Arc::new(Queue { rows, next: file.about.queue_next }) }
         }
+        Memory::Fixed(bank) => {
+            let rows = matrix(file.take_f32("bank")?)?;
+            Memory::Fixed(Arc::new(Bank { rows, momentum: bank.momentum }))
+        }
         // Earlier versions had none before DeepCluster's first clustering.
         initial @ Memory::Classifier(_) if missing("classifier/weight") && file.about.at_start() => initial,
         Memory::Classifier(_) => {
@@ -414,6 +418,9 @@ pub(super) mod tests {
         let targets = EpochTargets { labels: Some(vec![0, 1, 1, 2, 2]), positives, clusterings: Vec::new() };
         state.previous = Some(Arc::new(EpochTargets { labels: None, ..targets.clone() }));
         state.targets = Some(Arc::new(EpochTargets { clusterings: vec![vec![1; 5], vec![2; 5]], ..targets }));
+        if let Memory::Fixed(bank) = &mut state.memory {
+            Arc::make_mut(bank).rows = Matrix::new(256, vec![0.25; 5 * 256]);
+        }
         if let Memory::Keys { encoder, queue } = &mut state.memory {
             *encoder = network.init(9);
             Arc::make_mut(queue).push(&Matrix::new(128, vec![0.5; 128]));
@@ -423,7 +430,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_state_comes_back_bit_for_bit() {
-        for system in ["pcp", "is", "moco", "deepcluster", "supervised"] {
+        for system in ["pcp", "is", "moco", "deepcluster", "pcp-plus", "supervised"] {
             let (network, plan, state) = state(system);
             let method = method::of(plan.config.method.system);
             let dir = tempfile::tempdir().unwrap();
@@ -438,7 +445,7 @@ pub(super) mod tests {
             assert_eq!(network.named(&back.weights), network.named(&state.weights));
             match (&back.memory, &state.memory) {
                 (Memory::Nothing, Memory::Nothing) => {}
-                (Memory::Bank(a), Memory::Bank(b)) => assert_eq!(a, b),
+                (Memory::Bank(a), Memory::Bank(b)) | (Memory::Fixed(a), Memory::Fixed(b)) => assert_eq!(a, b),
                 (Memory::Classifier(a), Memory::Classifier(b)) => assert_eq!(a, b),
                 (Memory::Keys { encoder: a, queue }, Memory::Keys { encoder: b, queue: other }) => {
                     assert_eq!((network.named(a), queue), (network.named(b), other));

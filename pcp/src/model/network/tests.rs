@@ -157,6 +157,13 @@ fn images_too_small_for_alexnet_are_refused() {
 #[test]
 fn gradients_match_finite_differences() {
     let net = network(Arch::Resnet18, 4, 16);
+    check_gradients(&net, &["fc.weight", "layer2.0.conv2.weight", "layer3.1.bn1.weight", "conv1.weight"]);
+    let head = config::NetworkSettings { width: 4, head: Head::Projector, ..Config::default().network };
+    check_gradients(&Network::new(&head, 16).unwrap(), &["fc.3.weight", "fc.1.weight", "fc.0.weight", "conv1.weight"]);
+}
+
+/// Compares gradients of these parameters with differences of the loss.
+fn check_gradients(net: &Network, names: &[&str]) {
     let mut weights = net.init(5);
     // A fixed direction: the loss is its product with the embeddings.
     let direction: Vec<f32> = batch(1, 16, 9).pixels[..512].to_vec();
@@ -170,7 +177,7 @@ fn gradients_match_finite_differences() {
     };
     let (_, gradients) = loss(&weights);
     // The head, a middle convolution, a batch-norm scale and the stem.
-    for name in ["fc.weight", "layer2.0.conv2.weight", "layer3.1.bn1.weight", "conv1.weight"] {
+    for &name in names {
         let p = net.parameters.iter().position(|s| s.name == name).unwrap();
         let gradient = weights::to_vec(gradients[p].to_data());
         let at = (0..gradient.len()).max_by(|a, b| gradient[*a].abs().total_cmp(&gradient[*b].abs())).unwrap();
@@ -333,6 +340,7 @@ fn the_graph_computes_what_the_network_does() {
     for (arch, width, size, head) in [
         (Arch::Resnet18, 4, 17, Head::Linear),
         (Arch::Resnet18, 2, 70, Head::Mlp),
+        (Arch::Resnet18, 4, 17, Head::Projector),
         (Arch::Alexnet, 4, 16, Head::Linear),
         (Arch::Alexnet224, 2, 63, Head::Linear),
     ] {

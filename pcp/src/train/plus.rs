@@ -1,0 +1,150 @@
+//! What a run of PCP+ does before its first step and after its last: patch features, and patches and network side by side.
+
+use super::{Setup, State};
+use crate::config::{AugmentSettings, Auto};
+use crate::data::augment::Augmenter;
+use crate::data::loader::{Loader, Part, View};
+use crate::method::{pcp, plus};
+use crate::model::{Combination, CombinationCard, FeatureKind, Weights, both_sides};
+use crate::patches::{PatchModel, PatchModelSettings};
+use pcp_core::error::{Error, Result};
+use pcp_core::matrix::{Matrix, dot};
+use pcp_core::purify::History;
+use pcp_core::readout::{ReadoutLearner, ReadoutSettings};
+use pcp_core::rng::Purpose;
+use std::sync::Arc;
+
+/// Views of every image that was held out, by which the network's share is found.
+const VIEWS: u32 = 4;
+/// The greatest share of the network.
+const MOST: f64 = 0.8;
+
+/// The patch features of all training images. They are the run's embeddings until the network has learned, and so are their clusters.
+pub(super) fn first_features(setup: &Setup) -> Result<Matrix> {
+    let images = &setup.plan.dataset.train.images;
+    let model = patch_model(setup)?;
+    let (dim, embedding) = (model.dim(), setup.network.embedding);
+    if dim != embedding {
+        let message = format!("`network.embedding` is {embedding}, and patch features have {dim} numbers");
+        return Err(Error::usage(message, format!("give `network.embedding` {dim}")));
+    }
+    let features = Arc::new(model.embed(images, &setup.observer)?);
+    setup.run.write_embeddings(&features)?;
+    setup.observer.begin("first clusters", setup.final_steps());
+    let (plan, clean, observer) = (setup.plan.clone(), features.clone(), setup.observer.clone());
+    let (labels, purified) = setup.cancel().run(move || {
+        pcp::final_clusters(&plan, &clean, &History::default(), &mut |_| {
+            observer.advance(1);
+            observer.cancel().check()
+        })
+    })??;
+    setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
+    Ok(Arc::unwrap_or_clone(features))
+}
+
+/// The run's patch model; it is learned and kept where there is none yet.
+fn patch_model(setup: &Setup) -> Result<PatchModel> {
+    let (config, images) = (&setup.plan.config, &setup.plan.dataset.train.images);
+    let file = setup.run.patches();
+    if file.exists() {
+        return PatchModel::open(&file);
+    }
+    let fitting = PatchModelSettings::fitting(images, config.train.seed)?;
+    // Where the run keeps colours in its views, the patches do.
+    let hue = fitting.augment.hue.min(config.augment.hue);
+    let saturation = if hue > 0.0 { fitting.augment.saturation } else { 0.0 };
+    let augment = AugmentSettings { hue, saturation, ..fitting.augment.clone() };
+    let settings = PatchModelSettings { stored: config.data.stored, augment, ..fitting };
+    let model = PatchModel::learn(images, &settings, &setup.observer)?;
+    model.save(&file)?;
+    Ok(model)
+}
+
+/// A trained network with its patch features beside it.
+pub(super) struct CombinedNetwork {
+    /// The weights, whose embedding is both.
+    pub weights: Weights,
+    /// The network's share of the embedding.
+    pub share: f64,
+    /// kNN of the patch features alone, when there are labels.
+    pub knn_patches: Option<f64>,
+}
+
+/// Learns the readout of the network's pooled features, and puts the patch features beside it.
+pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> {
+    let (model, weights) = (patch_model(setup)?, &state.weights);
+    setup.observer.begin("readout", setup.plan.samples());
+    let mut learner = ReadoutLearner::new(setup.network.pooled);
+    for made in setup.loader.all(Part::Train, View::Clean) {
+        let (_, batch) = made?;
+        let (network, weights) = (setup.network.clone(), weights.clone());
+        let pooled = setup.cancel().run(move || both_sides(&network, &weights, &batch))?;
+        setup.observer.advance(pooled.rows);
+        learner.add(&[pooled]);
+    }
+    let pooled = learner.finish(&ReadoutSettings::default())?;
+    let settings = &model.card.patch_model;
+    let (side, stored, patches) = (settings.side, settings.stored, settings.patches.clone());
+    let card = CombinationCard { side, stored, patches, weight: 0.0 };
+    let combination = Combination::new(card, model.patches().filters().clone(), model.readout().clone(), pooled);
+    let combination = Arc::new(combination);
+    let share = match setup.plan.config.plus.share {
+        Auto::Value(share) => share,
+        Auto::Auto(_) => network_share(setup, state, &combination)?,
+    };
+    let patches = Arc::new(state.memory.bank()?.rows.clone());
+    let knn_patches = match &setup.probe {
+        Some(probe) => Some(probe.patches(&model, Some(patches), &setup.observer)?),
+        None => None,
+    };
+    let combination = Arc::into_inner(combination).map(|combination| Arc::new(combination.with_weight(share)));
+    let weights = combination.map_or_else(|| weights.clone(), |combination| weights.combined(combination));
+    Ok(CombinedNetwork { weights, share, knn_patches })
+}
+
+/// The network's share of the embedding, by images that it was not trained on: `r - 1/2`, where r compares how well it recognises
+/// an image in a random view with how well the patch features of that view do. The network gets nothing if it is half as good,
+/// and half if it is as good; at most `MOST`. No label plays a part.
+fn network_share(setup: &Setup, state: &State, combination: &Arc<Combination>) -> Result<f64> {
+    let (plan, bank) = (&setup.plan, state.memory.bank()?);
+    let held = plus::held_out(plan);
+    if held.is_empty() {
+        return Ok(0.0);
+    }
+    let augmenter = plan.config.augmenter();
+    let augmenter = Augmenter { size: combination.card.side, mean: [0.0; 3], std: [1.0; 3], ..augmenter };
+    let squares = Loader::new(plan.dataset.clone(), augmenter);
+    let tau = plan.config.objective.tau as f32;
+    let (mut by_network, mut by_patches) = (0.0, 0.0);
+    setup.observer.begin("unseen images", held.len() * VIEWS as usize);
+    for view in 0..VIEWS {
+        let random = View::Random(plan.key(Purpose::Probe, (0, 0)), view);
+        let views = setup.loader.rows(Part::Train, &held, random);
+        for (seen, square) in views.zip(squares.rows(Part::Train, &held, random)) {
+            let ((draws, seen), (_, square)) = (seen?, square?);
+            let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
+            let (network, weights, bank, both) =
+                (setup.network.clone(), state.weights.clone(), state.memory.clone(), combination.clone());
+            let (a, b) = setup.cancel().run(move || {
+                let bank = &bank.bank()?.rows;
+                let embedding = network.features(&weights, &seen, FeatureKind::Embedding);
+                let patches = both.patch_features(square.pixels);
+                Ok::<_, Error>((loss(&embedding, &rows, bank, tau), loss(&patches, &rows, bank, tau)))
+            })??;
+            (by_network, by_patches) = (by_network + a, by_patches + b);
+            setup.observer.advance(draws.len());
+        }
+    }
+    let seen = f64::from(VIEWS) * held.len() as f64;
+    // What is known of which image it is, from 0 (nothing) to 1.
+    let known = |sum: f64| (1.0 - sum / seen / (bank.rows.rows as f64).ln()).max(0.0);
+    let (network, patches) = (known(by_network), known(by_patches));
+    Ok(if patches > 0.0 { (network / patches - 0.5).clamp(0.0, MOST) } else { 0.0 })
+}
+
+/// Sum of the losses (Eq. 4) of the features `v` of views of the images `rows`.
+fn loss(v: &Matrix, rows: &[usize], bank: &Matrix, tau: f32) -> f64 {
+    let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau);
+    let own = |(r, row): (usize, &usize)| f64::from(dot(bank.row(*row), v.row(r)) / tau);
+    softmax.log_sum_exp.iter().sum::<f64>() - rows.iter().enumerate().map(own).sum::<f64>()
+}
