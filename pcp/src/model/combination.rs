@@ -116,11 +116,6 @@ impl Combination {
         Ok(Combination::new(card, filters, codes, pooled))
     }
 
-    /// Numbers of an embedding.
-    pub fn dim(&self) -> usize {
-        self.codes.map.rows + self.pooled.map.rows
-    }
-
     /// Patch features of squares, `[images, side, side, 3]`, values from 0 to 1.
     pub fn patch_features(&self, pixels: Vec<f32>) -> Matrix {
         let squares = Squares { side: self.card.side, pixels };
