@@ -1,5 +1,7 @@
 //! A disk that loses power: what the system calls of a command, as `strace` records them, have left on it after any of them.
 
+#![allow(clippy::print_stdout)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -200,10 +202,9 @@ impl Disk {
                 false
             }
             "fcntl" | "dup" => {
-                if call.name == "dup" || a[1].starts_with("F_DUPFD") {
-                    if let Some(file) = self.open.get(&file_of(a[0]).0).copied() {
-                        self.open.insert(call.returned, file);
-                    }
+                let copies = call.name == "dup" || a[1].starts_with("F_DUPFD");
+                if let (true, Some(file)) = (copies, self.open.get(&file_of(a[0]).0).copied()) {
+                    self.open.insert(call.returned, file);
                 }
                 false
             }

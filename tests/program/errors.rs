@@ -3,6 +3,8 @@
 //! `PCP_SYSTEM_ERRORS=all cargo test --release -p pcp-cli --test program system_error -- --nocapture`, and N of each command by a number. It
 //! needs `strace`.
 
+#![allow(clippy::print_stdout)]
+
 use crate::common::*;
 use crate::disk::have_strace;
 use std::collections::BTreeMap;

@@ -2,6 +2,8 @@
 //! with the same bits. A few of the states are tried in every test run, all of them by
 //! `PCP_POWER_STATES=all cargo test --release -p pcp-cli --test program power -- --nocapture`. It needs `strace`.
 
+#![allow(clippy::print_stdout)]
+
 use crate::common::*;
 use crate::disk::*;
 use std::collections::hash_map::DefaultHasher;

@@ -71,8 +71,8 @@ fn a_closed_terminal_saves_the_run_and_it_goes_on_with_the_same_bits() {
         while std::io::Read::read(&mut shown, &mut bytes).is_ok_and(|n| n > 0) {}
     });
     assert!(wait_for(&mut child, || out.join("metrics.jsonl").exists()));
-    // SAFETY: dup2 takes two numbers: the terminal's end becomes another file, which closes it although the thread still reads it.
     let null = File::open("/dev/null").unwrap();
+    // SAFETY: dup2 takes two numbers: the terminal's end becomes another file, which closes it although the thread still reads it.
     assert!(unsafe { libc::dup2(null.as_raw_fd(), person.as_raw_fd()) } >= 0);
     signal(&child, libc::SIGHUP);
     std::thread::sleep(Duration::from_millis(20));
