@@ -7,17 +7,18 @@ use pcp_core::error::{Error, nearest};
 
 /// The verbs by what they are for; those that are in no group are everyday ones.
 const GROUPS: [(&str, &[&str]); 3] = [
-    ("Everyday", &["train", "report", "embed", "cluster", "purify", "duplicates", "neighbours", "assign"]),
+    ("Everyday", &["train", "report", "serve", "embed", "cluster", "purify", "duplicates", "neighbours", "assign"]),
     ("Measuring", &["eval", "data", "bench"]),
     ("Research", &["detect", "export", "reproduce"]),
 ];
 
 /// Words that people try, and the commands that do it.
-const MEANT: [(&[&str], &str); 13] = [
+const MEANT: [(&[&str], &str); 14] = [
     (&["version"], "pcp --version"),
     (&["dedup", "dedupe", "dupes", "duplicate", "copies", "twins"], "pcp duplicates"),
     (&["search", "similar", "query", "nearest", "knn-search"], "pcp neighbours"),
-    (&["show", "view", "open", "page", "html"], "pcp report"),
+    (&["show", "view", "html"], "pcp report"),
+    (&["open", "page", "explore", "explorer", "watch", "ui", "server", "web"], "pcp serve"),
     (&["check", "info", "inspect"], "pcp data check"),
     (&["fetch", "download"], "pcp data fetch"),
     (&["knn"], "pcp eval knn"),

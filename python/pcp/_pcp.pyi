@@ -51,6 +51,7 @@ def label_issues(
 def train(
     data: str,
     out: os.PathLike[str] | None,
+    minutes: float | None,
     presets: list[str],
     settings: list[str],
     data_dir: os.PathLike[str] | str | None,

@@ -35,6 +35,7 @@ def train(
     data="bundled",
     out=None,
     *,
+    minutes=None,
     labels=None,
     presets=(),
     settings=None,
@@ -56,6 +57,9 @@ def train(
         tensors (n, 3, h, w). Those in memory are kept as PNG files in a folder beside the run.
     out : path, optional
         The run folder; otherwise a new one below "runs".
+    minutes : float, optional
+        The best that can be had in this time: width, size and epochs are chosen for it, unless they are given. A folder gets 20 minutes, when
+        nothing else is asked for.
     labels : sequence, optional
         Classes of images in memory; they only serve to measure the features.
     presets : str or sequence of str
@@ -91,7 +95,7 @@ def train(
     assignments = [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
     path, _ = shown(
         lambda progress: _pcp.train(
-            str(data), out, presets, assignments, data_dir, init_from, overwrite, not report, progress
+            str(data), out, minutes, presets, assignments, data_dir, init_from, overwrite, not report, progress
         ),
         verbose,
     )

@@ -37,12 +37,13 @@ fn caller() -> Caller {
 
 /// Trains; returns the run folder and its result as JSON. Settings are `section.key=value`.
 #[pyfunction]
-#[pyo3(signature = (data, out, presets, settings, data_dir, init_from, overwrite, no_report, progress))]
+#[pyo3(signature = (data, out, minutes, presets, settings, data_dir, init_from, overwrite, no_report, progress))]
 #[allow(clippy::too_many_arguments)]
 fn train(
     py: Python<'_>,
     data: String,
     out: Option<PathBuf>,
+    minutes: Option<f64>,
     presets: Vec<String>,
     settings: Vec<String>,
     data_dir: Option<PathBuf>,
@@ -52,7 +53,7 @@ fn train(
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<(PathBuf, String)> {
     let done = run(py, progress.as_ref(), move |observer| {
-        let mut request = RunRequest { presets, data_dir, init_from, ..RunRequest::new(data) };
+        let mut request = RunRequest { minutes, presets, data_dir, init_from, ..RunRequest::new(data) };
         for setting in &settings {
             request = request.set(setting)?;
         }

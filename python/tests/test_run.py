@@ -77,6 +77,8 @@ def test_wrong_use_is_told_with_its_remedy(tmp_path):
     with pytest.raises(pcp.UsageError, match="is no folder|no such|does not exist|cannot read") as caught:
         pcp.train(tmp_path / "nothing", tmp_path / "r", verbose=False)
     assert caught.value.hint
+    with pytest.raises(pcp.UsageError, match="`minutes` is -1"):
+        pcp.train("bundled", tmp_path / "r", minutes=-1, verbose=False)
     with pytest.raises(TypeError, match="'epoch'"):
         pcp.train("bundled", epoch=1)
     with pytest.raises(pcp.UsageError, match="train.epoch"):

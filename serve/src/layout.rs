@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 pub const FILE: &str = "map.npz";
 /// Images that t-SNE places itself; the others lie among the nearest of these.
 const PLACED: usize = 10_000;
+/// Images that the principal components are found by.
+const FITTED: usize = 4096;
 /// Nearest images between which one of the others lies.
 const NEAR: usize = 5;
 /// Images that are placed at a time.
@@ -117,8 +119,11 @@ impl Drop for Layout {
     }
 }
 
+/// Both coordinates along the principal components of evenly chosen rows: a few thousand tell them as well as all.
 fn components(features: &Matrix) -> Result<Matrix> {
-    let pca = Pca::fit(features, 2, &mut || Ok(()))?;
+    let few = FITTED.min(features.rows);
+    let chosen: Vec<usize> = (0..few).map(|i| i * features.rows / few).collect();
+    let pca = Pca::fit(&features.select_rows(&chosen), 2, &mut || Ok(()))?;
     let found = pca.apply(features, false);
     // A single column has a single component.
     let coordinate = |row: usize, d: usize| if d < found.dim { found.row(row)[d] } else { 0.0 };

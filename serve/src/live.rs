@@ -141,9 +141,8 @@ impl Observer for Watch {
 
     fn epoch(&self, record: &EpochRecord) {
         let mut state = locked(&self.state);
-        if let Some((start, _)) = &state.training {
-            state.epochs = record.round * start.epochs_per_round + record.epoch + 1;
-        }
+        let done = state.training.as_ref().map(|(start, _)| record.round * start.epochs_per_round + record.epoch + 1);
+        state.epochs = done.unwrap_or(state.epochs);
         drop(state);
         self.told.epoch(record);
     }
