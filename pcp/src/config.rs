@@ -77,6 +77,7 @@ impl Config {
             ("moco.momentum", c.moco.momentum, 0.0, 1.0),
             // A year at the most.
             ("run.save_minutes", c.run.save_minutes, 0.0, MOST_MINUTES),
+            ("plus.hue", c.plus.hue, 0.0, 0.5),
             ("plus.share", c.plus.share.or(0.0), 0.0, 1.0),
         ];
         for &(key, value, low, high) in checks {

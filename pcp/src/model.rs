@@ -75,6 +75,13 @@ pub struct Model {
 }
 
 impl Model {
+    /// The network without patch features beside it: its embedding is that of its last layer.
+    pub fn network_alone(mut self) -> Model {
+        self.weights.combination = None;
+        self.card.combination = None;
+        self
+    }
+
     /// The name of the weights' file, without its folder; `untrained` if there is none.
     pub fn file_name(&self) -> String {
         let name = self.file.as_ref().and_then(|file| file.file_name());

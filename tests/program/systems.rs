@@ -228,7 +228,6 @@ const OWN: &[(&str, &[&str])] = &[
         "pcp-plus",
         &[
             "method.system",
-            "augment.hue",
             "augment.jitter_probability",
             "network.embedding",
             "network.head",

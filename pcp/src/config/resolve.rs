@@ -167,12 +167,13 @@ impl Resolved {
 
     /// The augmenter with these settings.
     pub fn augmenter(&self) -> Augmenter {
+        let most = if self.method.system == System::Plus { self.plus.hue } else { 0.5 };
         Augmenter {
             size: self.data.size,
             margin: self.data.margin as f32,
             mean: self.data.mean.map(|x| x as f32),
             std: self.data.std.map(|x| x as f32),
-            recipe: self.augment.clone(),
+            recipe: AugmentSettings { hue: self.augment.hue.min(most), ..self.augment.clone() },
         }
     }
 

@@ -134,12 +134,14 @@ impl Default for MocoSettings {
 pub struct PlusSettings {
     /// Whether purified clusters of the bank's rows are positive sets.
     pub clusters: bool,
+    /// Hue of training views is shifted by at most so many turns; `augment.hue` holds where it is less.
+    pub hue: f64,
     /// The network's share of the embedding, beside the patch features. Auto: by how well it recognises images that it was not trained on.
     pub share: Auto<f64>,
 }
 
 impl Default for PlusSettings {
     fn default() -> Self {
-        PlusSettings { clusters: false, share: Auto::AUTO }
+        PlusSettings { clusters: false, hue: 0.1, share: Auto::AUTO }
     }
 }

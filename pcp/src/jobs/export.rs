@@ -70,7 +70,11 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
     if options.with_preprocess && options.to != ExportFormat::Onnx {
         return Err(Error::usage("`with_preprocess` is for ONNX: safetensors has weights alone", "leave it out"));
     }
-    let model = AnyModel::open(&options.model, WhichWeights::best(options.best))?;
+    // Patch features beside a network are not exported with it: they are in the run's patches.safetensors, which can be exported, too.
+    let model = match AnyModel::open(&options.model, WhichWeights::best(options.best))? {
+        AnyModel::Network(model) => AnyModel::Network(Box::new(model.network_alone())),
+        patches => patches,
+    };
     let out = options.out.clone().unwrap_or_else(|| {
         let full = options.model.canonicalize().unwrap_or_else(|_| options.model.clone());
         let name = if full.is_dir() { full.file_name() } else { full.file_stem() };

@@ -19,14 +19,14 @@ const VIEWS: u32 = 4;
 /// The greatest share of the network.
 const MOST: f64 = 0.8;
 
-/// The patch features of all training images. They are the run's embeddings until the network has learned, and so are their clusters.
+/// The patch features of all training images, as long as an embedding (zeros fill them up). They are the run's embeddings until the network has learned, and so are their clusters.
 pub(super) fn first_features(setup: &Setup) -> Result<Matrix> {
     let images = &setup.plan.dataset.train.images;
     let model = patch_model(setup)?;
     let (dim, embedding) = (model.dim(), setup.network.embedding);
-    if dim != embedding {
+    if dim > embedding {
         let message = format!("`network.embedding` is {embedding}, and patch features have {dim} numbers");
-        return Err(Error::usage(message, format!("give `network.embedding` {dim}")));
+        return Err(Error::usage(message, format!("give `network.embedding` at least {dim}")));
     }
     let features = Arc::new(model.embed(images, &setup.observer)?);
     setup.run.write_embeddings(&features)?;
@@ -39,7 +39,17 @@ pub(super) fn first_features(setup: &Setup) -> Result<Matrix> {
         })
     })??;
     setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
-    Ok(Arc::unwrap_or_clone(features))
+    Ok(with_columns(&features, embedding))
+}
+
+/// The first `columns` columns, filled up with zeros where there are fewer.
+fn with_columns(features: &Matrix, columns: usize) -> Matrix {
+    let kept = columns.min(features.dim);
+    let mut values = vec![0.0f32; features.rows * columns];
+    for (to, from) in values.chunks_exact_mut(columns).zip(features.values.chunks_exact(features.dim)) {
+        to[..kept].copy_from_slice(&from[..kept]);
+    }
+    Matrix { rows: features.rows, dim: columns, values }
 }
 
 /// The run's patch model; it is learned and kept where there is none yet.
@@ -51,7 +61,7 @@ fn patch_model(setup: &Setup) -> Result<PatchModel> {
     }
     let fitting = PatchModelSettings::fitting(images, config.train.seed)?;
     // Where the run keeps colours in its views, the patches do.
-    let hue = fitting.augment.hue.min(config.augment.hue);
+    let hue = fitting.augment.hue.min(config.augment.hue).min(config.plus.hue);
     let saturation = if hue > 0.0 { fitting.augment.saturation } else { 0.0 };
     let augment = AugmentSettings { hue, saturation, ..fitting.augment.clone() };
     let settings = PatchModelSettings { stored: config.data.stored, augment, ..fitting };
@@ -92,7 +102,7 @@ pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> 
         Auto::Value(share) => share,
         Auto::Auto(_) => network_share(setup, state, &combination)?,
     };
-    let patches = Arc::new(state.memory.bank()?.rows.clone());
+    let patches = Arc::new(with_columns(&state.memory.bank()?.rows, model.dim()));
     let knn_patches = match &setup.probe {
         Some(probe) => Some(probe.patches(&model, Some(patches), &setup.observer)?),
         None => None,
@@ -128,7 +138,7 @@ fn network_share(setup: &Setup, state: &State, combination: &Arc<Combination>) -
             let (a, b) = setup.cancel().run(move || {
                 let bank = &bank.bank()?.rows;
                 let embedding = network.features(&weights, &seen, FeatureKind::Embedding);
-                let patches = both.patch_features(square.pixels);
+                let patches = with_columns(&both.patch_features(square.pixels), bank.dim);
                 Ok::<_, Error>((loss(&embedding, &rows, bank, tau), loss(&patches, &rows, bank, tau)))
             })??;
             (by_network, by_patches) = (by_network + a, by_patches + b);

@@ -1,7 +1,7 @@
 //! A trial: seconds of the parts of a run on this machine, measured by a few steps, and what the epochs of a run take by them.
 
 use super::forecast::Ahead;
-use super::{Setup, find_targets, step};
+use super::{Setup, State, find_targets, step};
 use crate::config::{ClusterFeatures, FeatureKind};
 use crate::data::loader::{Draw, Part, View};
 use crate::method::{At, EpochTargets, Method, Plan};
@@ -33,6 +33,8 @@ pub struct Trial {
     pub step: [f64; 2],
     /// The embedding of one image.
     pub embed: f64,
+    /// The patch features of one image, where the system reads them out; else 0.
+    patches: f64,
     /// The comparison of a row with a centroid.
     comparison: f64,
     /// The search of a neighbour: a pair of embeddings, of pooled features, and of images pixel by pixel; 0 without a probe.
@@ -45,12 +47,22 @@ impl Trial {
         let (plan, train) = (&setup.plan, &setup.plan.config.train);
         let last = (train.rounds.saturating_sub(1), train.epochs.saturating_sub(1));
         let began = Instant::now();
-        setup.begin()?;
+        let mut state = setup.begin()?;
         let begin = began.elapsed().as_secs_f64();
+        let mut patches = 0.0;
+        if setup.method.reads_out() {
+            // What was learned from patches is kept: now they are only computed.
+            let began = Instant::now();
+            state = setup.begin()?;
+            patches = began.elapsed().as_secs_f64() / plan.samples().max(1) as f64;
+        }
         let step = match (train.rounds > 0, setup.method.views(plan, (0, 0)) == setup.method.views(plan, last)) {
             (false, _) => [0.0; 2],
-            (true, true) => [step_seconds(setup, (0, 0), least)?; 2],
-            (true, false) => [step_seconds(setup, (0, 0), least)?, step_seconds(setup, last, least)?],
+            (true, true) => [step_seconds(setup, &mut state, (0, 0), least)?; 2],
+            (true, false) => {
+                let first = step_seconds(setup, &mut state, (0, 0), least)?;
+                [first, step_seconds(setup, &mut state, last, least)?]
+            }
         };
         let embedding = plan.config.network.embedding;
         let pairs = match &setup.probe {
@@ -60,7 +72,7 @@ impl Trial {
             }
             None => [0.0; 3],
         };
-        Ok(Trial { begin, step, embed: embed_seconds(setup)?, comparison: comparison(embedding), pairs })
+        Ok(Trial { begin, step, embed: embed_seconds(setup)?, patches, comparison: comparison(embedding), pairs })
     }
 
     /// What every epoch of `plan` takes, by `method` and with the probe of `setup`.
@@ -75,7 +87,8 @@ impl Trial {
             let clusters = schedule.clusters(at.0, at.1);
             let clusters = if needed.is_none() || schedule.all_instances(clusters) { n } else { clusters };
             let assignments = if clusters < n { method.clustering_steps(plan) } else { 0 };
-            let probed = if schedule.probes(at.0, at.1) { self.probe_seconds(setup) } else { 0.0 };
+            let probes = schedule.probes(at.0, at.1) && !method.reads_out();
+            let probed = if probes { self.probe_seconds(setup) } else { 0.0 };
             let seconds = method.steps(plan) as f64 * step
                 + seen as f64 * self.embed
                 + (assignments * n) as f64 * clusters as f64 * self.comparison
@@ -92,7 +105,17 @@ impl Trial {
         let clusters = (setup.final_steps() * n) as f64 * plan.schedule.floor as f64 * self.comparison;
         let [embeddings, pooled, pixels] = self.pairs;
         let probes = self.probe(setup, embeddings) + self.probe(setup, pooled) + self.compared(setup) * pixels;
-        (n + test) as f64 * self.embed + clusters + probes
+        // Patch features beside the network's: its readout sees every image and its mirror image, and so does its embedding.
+        let (both, readout) = match setup.method.reads_out() {
+            true => (2.0 * self.embed + self.patches, 2.0 * self.embed * n as f64),
+            false => (self.embed, 0.0),
+        };
+        let probed = setup.probe.as_ref().map_or(0, |probe| probe.images());
+        let last = match setup.method.reads_out() {
+            true => probed as f64 * (both + self.patches) + 2.0 * self.compared(setup) * embeddings,
+            false => 0.0,
+        };
+        (n + test) as f64 * both + readout + clusters + probes + last
     }
 
     /// One probe of the embeddings.
@@ -113,11 +136,11 @@ impl Trial {
 }
 
 /// Seconds of a step in the epoch `at`, on made-up features. Its functions are the training loop's own.
-fn step_seconds(setup: &Setup, at: At, least: f64) -> Result<f64> {
-    let (plan, method, mut state) = (&setup.plan, setup.method, setup.begin()?);
+fn step_seconds(setup: &Setup, state: &mut State, at: At, least: f64) -> Result<f64> {
+    let (plan, method) = (&setup.plan, setup.method);
     (state.progress.round, state.progress.epoch) = at;
     let tap = method.needed_features(plan, at).map_or(method.tap(), |needed| needed.tap);
-    let mut found = find_targets(setup, &mut state, made_up(plan.samples(), setup.network.dim(tap)))?;
+    let mut found = find_targets(setup, state, made_up(plan.samples(), setup.network.dim(tap)))?;
     state.memory.begin_epoch(&mut found);
     let targets = Arc::new(EpochTargets::new(found, plan.samples()));
     // Small epochs are repeated.
@@ -127,7 +150,7 @@ fn step_seconds(setup: &Setup, at: At, least: f64) -> Result<f64> {
     let (mut timed, mut began) = (0, Instant::now());
     for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).enumerate() {
         let (draws, batch) = made?;
-        step(setup, &state, &targets, &draws, batch)?;
+        step(setup, state, &targets, &draws, batch)?;
         if i == 0 {
             began = Instant::now();
         }

@@ -96,7 +96,7 @@ pub fn eval_finetune(options: &EvalFinetuneOptions, observer: &Arc<dyn Observer>
     let which = options.weights()?;
     let run = RunFolder::open(&options.run)?;
     let (mut config, _) = run.read_config()?;
-    let model = Model::of_run(&run, which)?;
+    let model = Model::of_run(&run, which)?.network_alone();
     let dataset = Arc::new(read_again(&config, observer)?);
     let split = ProbeSplit::new(&dataset)?;
     // As in supervised training: shifts and flips, colours as they are.

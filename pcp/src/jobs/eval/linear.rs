@@ -72,7 +72,7 @@ pub fn eval_linear(options: &EvalLinearOptions, observer: &Arc<dyn Observer>) ->
     let settings = options.settings();
     let run = RunFolder::open(&options.run)?;
     let (config, _) = run.read_config()?;
-    let model = Model::of_run(&run, WhichWeights::best(options.best))?;
+    let model = Model::of_run(&run, WhichWeights::best(options.best))?.network_alone();
     let usual = || model.network.layers().into_iter().next_back().into_iter().chain(["pooled".to_string()]).collect();
     let names: Vec<String> = if options.layers.is_empty() { usual() } else { options.layers.clone() };
     let layers = model.network.feature_kinds_named(&names)?;

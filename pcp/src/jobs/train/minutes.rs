@@ -2,14 +2,14 @@
 //! that is too much, the number of images.
 
 use super::trial_folder;
-use crate::config::{Arch, Auto, Config, Resolved, usual_stored_side};
+use crate::config::{Arch, Auto, Config, Resolved, System, usual_stored_side};
 use crate::data::{Dataset, Source, survey};
 use crate::jobs::images::read;
 use crate::jobs::part::on_pool;
 use crate::method::Plan;
 use crate::observe::{Expected, Observer, Silent};
 use crate::report::page_seconds;
-use crate::run::About;
+use crate::run::{About, RunFolder};
 use crate::train::{Setup, Trial};
 use pcp_core::error::{Error, Result};
 use pcp_core::schedule::probe_interval;
@@ -47,6 +47,8 @@ pub(super) struct TimeBudget {
     pub minutes: f64,
     /// Whether the caller gave the minutes; otherwise they are the default.
     pub stated: bool,
+    /// The system that is trained where the caller named none.
+    pub implied: Option<&'static str>,
     /// Settings that the caller gave: they are not changed.
     pub given: BTreeSet<String>,
     pub began: Instant,
@@ -107,7 +109,7 @@ impl TimeBudget {
 
     /// Times some rungs and chooses: the dearest that allows enough epochs, and as many epochs as fit.
     pub fn choose(&self, config: Config, dataset: Arc<Dataset>, observer: &Arc<dyn Observer>) -> Result<Chosen> {
-        if config.train.rounds == 0 {
+        if config.train.rounds == 0 || config.method.system == System::Patches {
             return Err(Error::usage(
                 "`minutes` is for training, and this system trains nothing",
                 "leave `minutes` out",
@@ -127,9 +129,15 @@ impl TimeBudget {
         };
         (config.data.mean, config.data.std) = (Auto::Value(mean), Auto::Value(std));
         let rungs = self.rungs(&config, &dataset);
-        let mut ladder =
-            Ladder { budget: self, config: config.clone(), dataset: dataset.clone(), rungs, timed: BTreeMap::new() };
-        let mut at = ladder.climb(observer)?;
+        let mut ladder = Ladder {
+            budget: self,
+            config: config.clone(),
+            dataset: dataset.clone(),
+            rungs,
+            timed: BTreeMap::new(),
+            begin: 0.0,
+        };
+        let mut at = trial_folder(|run| ladder.climb(&run, observer))?;
         let few = ladder.timed[&at].epochs < FEWEST_EPOCHS && !self.gave("data.limit") && !self.gave("train.epochs");
         if few && dataset.train.images.len() > FEWEST_IMAGES {
             let share = ladder.fitting(at, 1.0) / f64::from(FEWEST_EPOCHS);
@@ -143,7 +151,7 @@ impl TimeBudget {
             let rungs = vec![ladder.rungs[at]];
             ladder =
                 Ladder { config: config.clone(), dataset: dataset.clone(), rungs, timed: BTreeMap::new(), ..ladder };
-            at = ladder.climb(observer)?;
+            at = trial_folder(|run| ladder.climb(&run, observer))?;
         }
         let timed = ladder.timed[&at].clone();
         let config = ladder.settings(at, timed.epochs, Some(timed.every))?;
@@ -179,6 +187,8 @@ struct Ladder<'a> {
     dataset: Arc<Dataset>,
     rungs: Vec<(usize, usize)>,
     timed: BTreeMap<usize, Timed>,
+    /// Seconds until the first epoch.
+    begin: f64,
 }
 
 impl Ladder<'_> {
@@ -191,13 +201,13 @@ impl Ladder<'_> {
     }
 
     /// Times rungs until the dearest that allows the wanted epochs is among them; returns it, or the cheapest.
-    fn climb(&mut self, observer: &Arc<dyn Observer>) -> Result<usize> {
+    fn climb(&mut self, run: &RunFolder, observer: &Arc<dyn Observer>) -> Result<usize> {
         let mut at = 0;
         loop {
             if self.timed.contains_key(&at) {
                 return Ok(at);
             }
-            let timed = self.time(at, observer)?;
+            let timed = self.time(at, run, observer)?;
             self.timed.insert(at, timed);
             let wanted = self.wanted();
             at = (0..self.rungs.len()).rev().find(|rung| self.fitting(*rung, 1.0) >= wanted).unwrap_or(0);
@@ -233,34 +243,37 @@ impl Ladder<'_> {
     }
 
     /// Times a rung, and finds how many epochs fit.
-    fn time(&self, rung: usize, observer: &Arc<dyn Observer>) -> Result<Timed> {
+    fn time(&mut self, rung: usize, run: &RunFolder, observer: &Arc<dyn Observer>) -> Result<Timed> {
         let silent: Arc<dyn Observer> = Arc::new(Silent(observer.cancel().clone()));
         let rounds = self.config.train.rounds.max(1);
-        trial_folder(|run| {
-            let setup =
-                Setup::new(self.settings(rung, 20, None)?, self.dataset.clone(), run, About::default(), silent)?;
-            let least = (TIMED * self.budget.minutes * 60.0).clamp(TIMED_SECONDS.0, TIMED_SECONDS.1);
-            let trial = Trial::new(&setup, least)?;
-            let n = setup.plan.samples();
-            let after = trial.end(&setup, &setup.plan) + page_seconds(n, setup.plan.config.network.embedding);
-            let left = (self.budget.left() - trial.begin - after).max(0.0);
-            let seconds = |epochs: u32, every: Option<u32>| -> Result<Vec<f64>> {
-                let plan = Plan::new(self.settings(rung, epochs, every)?, self.dataset.clone())?;
-                Ok(trial.epochs(&setup, &plan).iter().map(|ahead| ahead.seconds).collect())
-            };
-            let probe = trial.probe_seconds(&setup);
-            let fits = |epochs: u32| -> Result<bool> {
-                let every = probe_every(epochs, probe, left, rounds);
-                Ok(seconds(epochs, Some(every))?.iter().sum::<f64>() <= left)
-            };
-            let (mut low, mut high) = (1, MOST_EPOCHS + 1);
-            while high - low > 1 {
-                let middle = (low + high) / 2;
-                if fits(middle)? { low = middle } else { high = middle }
-            }
-            let every = probe_every(low, probe, left, rounds);
-            Ok(Timed { epochs: low, every, seconds: seconds(low, Some(every))?, after: trial.begin + after })
-        })
+        // Weights from elsewhere are kept in the folder, and are those of another width now.
+        let _ = std::fs::remove_file(run.initial_weights());
+        let config = self.settings(rung, 20, None)?;
+        let setup = Setup::new(config, self.dataset.clone(), run.clone(), About::default(), silent)?;
+        let least = (TIMED * self.budget.minutes * 60.0).clamp(TIMED_SECONDS.0, TIMED_SECONDS.1);
+        let trial = Trial::new(&setup, least)?;
+        let n = setup.plan.samples();
+        let after = trial.end(&setup, &setup.plan) + page_seconds(n, setup.plan.config.network.embedding);
+        // What the first trial learned from patches serves the others; the run learns it anew.
+        self.begin = self.begin.max(trial.begin);
+        let begin = self.begin;
+        let left = (self.budget.left() - begin - after).max(0.0);
+        let seconds = |epochs: u32, every: Option<u32>| -> Result<Vec<f64>> {
+            let plan = Plan::new(self.settings(rung, epochs, every)?, self.dataset.clone())?;
+            Ok(trial.epochs(&setup, &plan).iter().map(|ahead| ahead.seconds).collect())
+        };
+        let probe = trial.probe_seconds(&setup);
+        let fits = |epochs: u32| -> Result<bool> {
+            let every = probe_every(epochs, probe, left, rounds);
+            Ok(seconds(epochs, Some(every))?.iter().sum::<f64>() <= left)
+        };
+        let (mut low, mut high) = (1, MOST_EPOCHS + 1);
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            if fits(middle)? { low = middle } else { high = middle }
+        }
+        let every = probe_every(low, probe, left, rounds);
+        Ok(Timed { epochs: low, every, seconds: seconds(low, Some(every))?, after: begin + after })
     }
 
     /// What was chosen and what more time would bring.
@@ -276,8 +289,9 @@ impl Ladder<'_> {
         let shown = duration(self.budget.minutes * 60.0);
         let mut lines = vec![format!(
             "chosen    for {shown}: {size} px, width {width}, {epochs} epochs of {images} images, in all about {} \
-             (the same again: --size {size} --width {width} --epochs {epochs} --eval-every {} --set data.stored={}{limit})",
+             (the same again:{} --size {size} --width {width} --epochs {epochs} --eval-every {} --set data.stored={}{limit})",
             duration(takes),
+            self.budget.implied.map(|name| format!(" --preset {name}")).unwrap_or_default(),
             config.evaluate.every,
             config.data.stored,
         )];

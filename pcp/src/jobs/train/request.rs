@@ -86,8 +86,8 @@ impl RunRequest {
         Ok((names, config))
     }
 
-    /// The time that a run on `source` may take, if that is limited; it begins now.
-    pub(super) fn time_budget(&self, source: &Source) -> Result<Option<TimeBudget>> {
+    /// Settings that are given, as `section.key`.
+    fn given(&self) -> Result<BTreeSet<String>> {
         let keys = |layer: &SettingsLayer| -> Vec<String> {
             layer.assignments().iter().filter_map(|set| Some(set.split_once('=')?.0.trim().to_string())).collect()
         };
@@ -95,14 +95,24 @@ impl RunRequest {
         for file in self.presets.iter().filter(|name| name.ends_with(".toml")) {
             given.extend(keys(&preset(file)?));
         }
-        let free =
-            self.presets.is_empty() && self.init_from.is_none() && !CHOSEN.iter().any(|key| given.contains(*key));
+        Ok(given)
+    }
+
+    /// Whether nothing is asked for that says how long to train.
+    fn free(&self) -> Result<bool> {
+        let given = self.given()?;
+        Ok(self.presets.is_empty() && self.init_from.is_none() && !CHOSEN.iter().any(|key| given.contains(*key)))
+    }
+
+    /// The time that a run on `source` may take, if that is limited; it begins now.
+    pub(super) fn time_budget(&self, source: &Source) -> Result<Option<TimeBudget>> {
+        let given = self.given()?;
         let minutes = match (self.minutes, source) {
             (Some(minutes), _) if minutes > 0.0 && minutes.is_finite() => minutes,
             (Some(minutes), _) => {
                 return Err(Error::usage(format!("`minutes` is {minutes}"), "give a number above 0, such as 20"));
             }
-            (None, Source::Folder(_)) if free => DEFAULT_MINUTES,
+            (None, Source::Folder(_)) if self.free()? => DEFAULT_MINUTES,
             (None, _) => return Ok(None),
         };
         if CHOSEN[..3].iter().all(|key| given.contains(*key)) {
@@ -111,7 +121,8 @@ impl RunRequest {
                 "leave out `minutes` or one of them",
             ));
         }
-        Ok(Some(TimeBudget { minutes, stated: self.minutes.is_some(), given, began: Instant::now() }))
+        let implied = self.implied_system(source);
+        Ok(Some(TimeBudget { minutes, stated: self.minutes.is_some(), implied, given, began: Instant::now() }))
     }
 
     /// The settings of a run that began with `began`, and with what is given here laid over them.
@@ -127,6 +138,14 @@ impl RunRequest {
         Config::from_layers(&layers)
     }
 
+    /// The system of a run of given or default minutes on a folder, where none is named: it learns most in minutes.
+    fn implied_system(&self, source: &Source) -> Option<&'static str> {
+        let named = self.presets.iter().any(|name| is_system(name) || name.ends_with(".toml"));
+        let timed = self.minutes.is_some() || self.free().unwrap_or(false);
+        let plain = matches!(source, Source::Folder(_)) && !named && self.init_from.is_none();
+        (plain && timed).then_some("pcp-plus")
+    }
+
     fn presets_for(&self, source: &Source) -> Result<Vec<String>> {
         let implied = match source {
             Source::Bundled => "bundled",
@@ -139,6 +158,7 @@ impl RunRequest {
         let named = self.presets.iter().any(|p| DATA_PRESETS.contains(&p.as_str()));
         let mut names: Vec<String> = (!named).then(|| implied.to_string()).into_iter().collect();
         names.extend(self.presets.iter().cloned());
+        names.extend(self.implied_system(source).map(String::from));
         // Settings of one would stay under the name of the other.
         let mut systems = names.iter().filter(|name| is_system(name));
         if let Some(first) = systems.next()
