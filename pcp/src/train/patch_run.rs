@@ -30,6 +30,14 @@ fn run(setup: &Setup) -> Result<RunResult> {
     model.save(&setup.run.last_weights())?;
     let features = Arc::new(model.embed(images, &setup.observer)?);
     setup.run.write_embeddings(&features)?;
+    let test = match &setup.plan.dataset.test {
+        Some(split) => {
+            let features = model.embed(&split.images, &setup.observer)?;
+            setup.run.write_test(split, &features)?;
+            Some(features)
+        }
+        None => None,
+    };
 
     setup.observer.begin("final clusters", setup.final_steps());
     let (plan, clean, observer) = (setup.plan.clone(), features.clone(), setup.observer.clone());
@@ -43,7 +51,7 @@ fn run(setup: &Setup) -> Result<RunResult> {
 
     let knn_raw = setup.probe_pixels()?;
     let knn = match &setup.probe {
-        Some(probe) => Some(probe.patches(&model, Some(features), &setup.observer)?),
+        Some(probe) => Some(probe.features(features, test, setup.cancel())?),
         None => None,
     };
     let mut used = labels;
