@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The examples that the test below runs.
-const ALL: [&str; 8] = [
+const ALL: [&str; 10] = [
+    "class_folders",
     "custom_positives",
     "embed_folder",
     "embed_loop",
     "knn",
     "make_bundled",
     "make_photos",
+    "patches",
     "purify_matrix",
     "train_folder",
 ];

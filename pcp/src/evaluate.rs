@@ -182,9 +182,12 @@ impl Probe {
         stop.run(move || probe.accuracy(&train, test.as_ref()))
     }
 
-    /// Accuracy of the features that patches give, in percent.
-    pub fn patches(&self, model: &PatchModel, observer: &Arc<dyn Observer>) -> Result<f64> {
-        let train = Arc::new(model.embed(self.loader.images(Part::Train), observer)?);
+    /// Accuracy of the features that patches give, in percent; those of the training images need not be made again.
+    pub fn patches(&self, model: &PatchModel, train: Option<Arc<Matrix>>, observer: &Arc<dyn Observer>) -> Result<f64> {
+        let train = match train {
+            Some(train) => train,
+            None => Arc::new(model.embed(self.loader.images(Part::Train), observer)?),
+        };
         let test = self.tests.then(|| model.embed(self.loader.images(Part::Test), observer)).transpose()?;
         self.features(train, test, observer.cancel())
     }

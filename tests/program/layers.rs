@@ -10,6 +10,7 @@ const CORE: &[&[&str]] = &[
     &["io", "testing"],
     &["labels", "kmeans", "purify", "neighbours", "pca", "scores", "schedule", "eigen", "scatter"],
     &[
+        "appearance",
         "tsne",
         "readout",
         "patches",

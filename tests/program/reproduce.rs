@@ -156,11 +156,11 @@ fn a_failed_cell_is_reported_and_the_others_run() {
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("lr = 0.03\n", "lr = 0.5\n")).unwrap();
     let said = fail(1, &tiny(&out, &["table1", "--only", "table1/dc", "--only", "table1/pc"]));
-    for word in ["failed  table1/dc: ", "train.lr is 0.5, not 0.03", "move ", "1 of 2 cells failed: table1/dc"] {
+    for word in ["failed  table1/dc: ", "config.toml was changed or damaged", "1 of 2 cells failed: table1/dc"] {
         assert!(said.contains(word), "{word} is not in {said}");
     }
     let table = page(&out, "table1.md");
-    assert!(table.contains("failed: the run in"), "{table}");
+    assert!(table.contains("failed: "), "{table}");
     assert!(record(&out, "table1/pc-s0.json")["knn_last"].is_f64(), "the other one was run");
 }
 

@@ -82,24 +82,6 @@ fn header(bytes: &[u8]) -> Result<(usize, usize), Reason> {
     Ok(if turned { (height, width) } else { (width, height) })
 }
 
-/// Width and height of an image as it is looked at, by its header alone.
-pub fn size(bytes: &[u8]) -> Result<(usize, usize), Reason> {
-    std::panic::catch_unwind(|| header(bytes)).unwrap_or_else(|_| Err("damaged: the decoder failed".into()))
-}
-
-fn header(bytes: &[u8]) -> Result<(usize, usize), Reason> {
-    let damaged = |error: image::ImageError| format!("damaged: {error}").replace(['\n', '\r'], " ");
-    let format = image::guess_format(bytes).map_err(|_| format!("not an image: none of {FORMATS}"))?;
-    let mut decoder = ImageReader::with_format(Cursor::new(bytes), format).into_decoder().map_err(damaged)?;
-    let (width, height) = decoder.dimensions();
-    let turned = matches!(
-        decoder.orientation(),
-        Ok(Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH)
-    );
-    let (width, height) = (width as usize, height as usize);
-    Ok(if turned { (height, width) } else { (width, height) })
-}
-
 /// As [`bytes`], shrunk to a short side of `side`. A JPEG that is at least four times as large is decoded at a half, a quarter or an eighth of
 /// its size, to at least twice the side: of 12 megapixels this saves a fifth of the time and most of the memory.
 pub fn shrunk_bytes(bytes: &[u8], side: usize) -> Result<Image, Reason> {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use strangers::Trial;
+use strangers::StrangerTrial;
 
 /// What is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,7 +270,7 @@ fn broken(surveyed: &Surveyed) -> Vec<LookRow> {
 }
 
 /// Findings in order, without those that are how the collection is.
-fn arranged(images: usize, found: Vec<LookRow>, trial: &Trial) -> LookResult {
+fn arranged(images: usize, found: Vec<LookRow>, trial: &StrangerTrial) -> LookResult {
     let (mut counts, mut findings) = (Vec::new(), Vec::new());
     for finding in LookKind::ALL {
         let mut rows: Vec<LookRow> = found.iter().filter(|row| row.finding == finding).cloned().collect();

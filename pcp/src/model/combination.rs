@@ -118,7 +118,7 @@ impl Combination {
 
     /// Patch features of squares, `[images, side, side, 3]`, values from 0 to 1.
     pub fn patch_features(&self, pixels: Vec<f32>) -> Matrix {
-        let squares = Squares { side: self.card.side, pixels };
+        let squares = SquareBatch { side: self.card.side, pixels };
         match self.patches.embed(&self.codes, &squares, &Cancel::default()) {
             Ok(patches) => patches,
             Err(e) => unreachable!("images in memory can be read: {e}"),
@@ -180,12 +180,12 @@ fn side_by_side(a: &Matrix, b: &Matrix, weight: f64) -> Matrix {
 }
 
 /// Square images in memory, `[images, side, side, 3]`.
-struct Squares {
+struct SquareBatch {
     side: usize,
     pixels: Vec<f32>,
 }
 
-impl Images for Squares {
+impl Images for SquareBatch {
     fn len(&self) -> usize {
         self.pixels.len() / (self.side * self.side * 3)
     }

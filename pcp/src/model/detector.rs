@@ -343,7 +343,7 @@ mod tests {
             let difference = square(&mut exact.iter().zip(&found).map(|(a, b)| a - b));
             let off = (difference / square(&mut exact.iter().copied())).sqrt();
             // The gradient of a bias of the heads is a sum of what is given.
-            assert!(off < 0.25 && (off > 0.0 || exact.len() < 20), "{place}: {off}");
+            assert!(off < 0.25 && (off > 0.0 || exact.len() < 40), "{place}: {off}");
         }
     }
 

@@ -106,6 +106,10 @@ fn memory_fits(memory: &Memory, initial: &Memory, plan: &Plan) -> bool {
         (Memory::Bank(a), Memory::Bank(b)) => {
             (a.rows.rows, a.rows.dim) == (b.rows.rows, b.rows.dim) && finite(&a.rows.values)
         }
+        // It is filled when a run begins.
+        (Memory::Fixed(a), Memory::Fixed(b)) => {
+            (a.rows.rows, a.rows.dim) == (plan.samples(), b.rows.dim) && finite(&a.rows.values)
+        }
         (Memory::Keys { encoder, queue: a }, Memory::Keys { queue: b, .. }) => {
             let same = (a.rows.rows, a.rows.dim) == (b.rows.rows, b.rows.dim);
             same && a.next < a.rows.rows && finite(&a.rows.values) && encoder.is_finite()

@@ -353,7 +353,7 @@ fn an_archive_copied_by_hand_is_unpacked_without_a_network() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("tiny.tar.gz"), good()).unwrap();
     assert_eq!(fetch(&server.archive(), dir.path()).unwrap(), Outcome::Unpacked);
-    assert_eq!(listing(dir.path()), ["tiny.tar.gz", "tiny/test.bin", "tiny/train.bin"]);
+    assert_eq!(listing(dir.path()), ["tiny.tar.gz", "tiny/SHA256SUMS", "tiny/test.bin", "tiny/train.bin"]);
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("tiny.tar.gz"), &good()[..9_000]).unwrap();
     let error = fetch(&server.archive(), dir.path()).unwrap_err();

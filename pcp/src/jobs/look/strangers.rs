@@ -24,7 +24,7 @@ const MOST: usize = 30_000;
 
 /// What is unlike the others, and what the trial said.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Trial {
+pub(super) struct StrangerTrial {
     /// The pictures that are most unlike the others, with their scores.
     pub rows: Vec<(usize, f32)>,
     /// Whether strangers were told.
@@ -34,11 +34,11 @@ pub(super) struct Trial {
 }
 
 /// Finds the pictures that are most unlike the others.
-pub(super) fn unlike(surveyed: &Arc<Surveyed>, observer: &Arc<dyn Observer>) -> Result<Trial> {
+pub(super) fn unlike(surveyed: &Arc<Surveyed>, observer: &Arc<dyn Observer>) -> Result<StrangerTrial> {
     let count = surveyed.facts.len();
     if !(FEWEST..=MOST).contains(&count) {
         let about = format!("A guess that is made for {FEWEST} to {MOST} pictures.");
-        return Ok(Trial { about, ..Trial::default() });
+        return Ok(StrangerTrial { about, ..StrangerTrial::default() });
     }
     let inside = surveyed.clone();
     on_pool("unlike", 0, observer, move |_| {
@@ -55,7 +55,7 @@ fn facts_of(image: Image) -> PictureFacts {
     PictureFacts::new(image, size, None, [0; 32])
 }
 
-fn tried(facts: &[PictureFacts], strangers: &[PictureFacts]) -> Trial {
+fn tried(facts: &[PictureFacts], strangers: &[PictureFacts]) -> StrangerTrial {
     let mut shapes: Vec<f32> = facts.iter().map(PictureFacts::shape).collect();
     let mut thumbnails: Vec<&Thumbnail> = facts.iter().map(|facts| &facts.thumbnail).collect();
     let list = FIRST.min(facts.len() / 20);
@@ -71,12 +71,12 @@ fn tried(facts: &[PictureFacts], strangers: &[PictureFacts]) -> Trial {
         strangers.len()
     );
     match told >= ENOUGH {
-        true => Trial {
+        true => StrangerTrial {
             rows,
             tells: true,
             about: format!("A guess: in colours and light far from all others. How good it is: {trial}."),
         },
-        false => Trial {
+        false => StrangerTrial {
             rows: Vec::new(),
             tells: false,
             about: format!("It cannot be told which of these pictures are unlike the others: {trial}."),

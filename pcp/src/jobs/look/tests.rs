@@ -86,7 +86,7 @@ fn every_finding_is_made_once() {
     assert!(counts().all(|count| count.listed && !count.about.is_empty()));
 
     let table = fs::read_to_string(out.join("findings.csv")).unwrap();
-    assert!(table.starts_with("finding,group,file,why\nbroken,,train/cat/broken.png,not an image"), "{table}");
+    assert!(table.starts_with("finding,group,file,why\nbroken,,train/cat/broken.png,\"not an image"), "{table}");
     assert_eq!(fs::read_to_string(out.join("images.csv")).unwrap().lines().count(), 51);
     for kind in counts().map(|count| count.finding) {
         let list = fs::read_to_string(out.join(format!("{kind}.txt"))).unwrap();
