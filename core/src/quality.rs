@@ -159,7 +159,8 @@ mod tests {
     fn the_blur_of_a_step_is_found() {
         for s in [1.0, 2.0, 3.0, 4.0f32] {
             let found = Quality::of(&edges(96, s), 96).blur.unwrap();
-            assert!((found / s - 1.0).abs() < 0.15, "{found} is not {s}");
+            // The difference of two pixels, of which slopes are made, widens the narrowest edges by a sixth.
+            assert!((found / s - 1.0).abs() < 0.2, "{found} is not {s}");
         }
         assert!(Quality::of(&edges(96, 0.2), 96).blur.unwrap() < 0.8);
     }

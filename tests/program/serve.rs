@@ -74,7 +74,7 @@ fn what_cannot_be_served_is_named() {
     assert!(fail(2, &["serve", "no/such"]).contains("no/such is no run folder"));
     let file = dir.path().join("x.csv");
     fs::write(&file, "1,2\n3,4\n").unwrap();
-    fail(3, &["serve", file.to_str().unwrap()]);
+    fail(1, &["serve", file.to_str().unwrap()]);
     assert!(fail(2, &["serve", file.to_str().unwrap(), empty]).contains("stands alone"));
     fail(2, &["train", "bundled", "--open"]);
 }

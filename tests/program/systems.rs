@@ -250,6 +250,7 @@ const OWN: &[(&str, &[&str])] = &[
             "evaluate.features",
         ],
     ),
+    ("patches", &["method.system", "train.rounds", "objective.warmup_rounds"]),
     ("random", &["train.rounds", "objective.warmup_rounds"]),
 ];
 
