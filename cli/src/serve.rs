@@ -1,6 +1,7 @@
 //! `pcp serve`, and the page of `pcp train --serve`.
 
 use super::progress;
+use super::terminal::say;
 use clap::Args;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
@@ -69,8 +70,8 @@ impl PageArgs {
         let link = server.link()?;
         super::print(&format!("open {link} in a browser (the link works once)"))?;
         if !self.listen.is_loopback() {
-            eprintln!(
-                "warning: other machines can connect, and the connection is not encrypted: use it in networks that you trust"
+            say(
+                "warning: other machines can connect, and the connection is not encrypted: use it in networks that you trust",
             );
         }
         if self.open {
@@ -102,12 +103,12 @@ pub fn run(args: &ServeArgs, stop: &Cancel) -> Result<()> {
     };
     let server = Arc::new(args.page.start(catalogue)?);
     if std::io::stdin().is_terminal() {
-        eprintln!("press Enter for another link, Ctrl-C to end");
+        say("press Enter for another link, Ctrl-C to end");
         let asked = server.clone();
         std::thread::spawn(move || {
             for _ in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
                 if let Ok(link) = asked.link() {
-                    eprintln!("open {link}");
+                    say(&format!("open {link}"));
                 }
             }
         });
@@ -132,7 +133,7 @@ fn open(link: &str) -> Result<()> {
     let started =
         Command::new(program).arg(&page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     if let Err(e) = started {
-        eprintln!("warning: no browser could be opened ({program}: {e}); open the link yourself");
+        say(&format!("warning: no browser could be opened ({program}: {e}); open the link yourself"));
     }
     Ok(())
 }

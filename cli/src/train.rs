@@ -2,6 +2,7 @@
 
 use super::data::offer;
 use super::serve::PageArgs;
+use super::terminal::say;
 use super::{progress, table};
 use clap::Parser;
 use pcp::config::SettingsLayer;
@@ -224,7 +225,7 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
     };
     show(&done, args.json)?;
     if let Some(page) = page {
-        eprintln!("the page is still there; Ctrl-C ends it");
+        say("the page is still there; Ctrl-C ends it");
         page.wait(stop);
     }
     Ok(())

@@ -108,6 +108,7 @@ impl PatchModel {
     }
 
     /// Numbers of a feature.
+    #[expect(clippy::misnamed_getters, reason = "the rows of the map are the columns of the features")]
     pub fn dim(&self) -> usize {
         self.readout.map.rows
     }

@@ -49,12 +49,17 @@ pub struct Gallery {
     pub note: Option<String>,
 }
 
+/// A picture as a file, and when it was last asked for.
+type Used = (Arc<Vec<u8>>, u64);
+/// The stamp of a file by its name, where it is known.
+type StampOf<'a> = dyn Fn(&str) -> Option<Stamp> + 'a;
+
 /// Thumbnails by row, with the time of their last use.
 #[derive(Default)]
 struct Held {
     bytes: usize,
     clock: u64,
-    by_row: HashMap<(u32, bool), (Arc<Vec<u8>>, u64)>,
+    by_row: HashMap<(u32, bool), Used>,
 }
 
 impl Held {
@@ -136,12 +141,7 @@ impl Gallery {
     }
 
     /// The files below `folder` that have these names, and the stamps that `stamps` tells, if it is given.
-    fn take_files(
-        &mut self,
-        folder: &Path,
-        names: &[String],
-        stamps: Option<&dyn Fn(&str) -> Option<Stamp>>,
-    ) -> Result<()> {
+    fn take_files(&mut self, folder: &Path, names: &[String], stamps: Option<&StampOf>) -> Result<()> {
         let found: HashMap<String, PathBuf> = list(folder)?.into_iter().map(|f| (f.name, f.path)).collect();
         let of = |name: &String| match (found.get(name), stamps) {
             (Some(path), None) => Original::File(path.clone(), None),

@@ -79,7 +79,8 @@ impl<V: VisitPairs> PairKernel<'_, V> {
 mod tests {
     use super::*;
 
-    struct Tiles(Vec<(usize, Vec<[f32; WIDTH]>, Vec<[f32; WIDTH]>)>);
+    type Tile = Vec<[f32; WIDTH]>;
+    struct Tiles(Vec<(usize, Tile, Tile)>);
 
     impl VisitPairs for Tiles {
         fn visit(&mut self, first: usize, even: &[[f32; WIDTH]], odd: &[[f32; WIDTH]]) {

@@ -215,7 +215,7 @@ fn the_network_of_pcp_plus_never_sees_what_is_held_out() {
     let plan = plan("pcp-plus", 100, &["train.batch=16"]);
     let held = plus::held_out(&plan);
     assert_eq!((held.len(), of(System::Plus).steps(&plan)), (5, 5));
-    let mut seen = vec![false; 100];
+    let mut seen = [false; 100];
     for epoch in 0..20 {
         let batches = of(System::Plus).batches(&plan, (0, epoch), &alone(100));
         assert!(batches.len() == 5 && batches.iter().all(|batch| batch.len() == 16));
