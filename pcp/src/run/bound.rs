@@ -5,10 +5,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Settings that do not affect the result: how often it is saved, where images are held and where they are. That the images are the same is
-/// known by their fingerprint.
-const FREE: [&str; 7] =
-    ["run.save_minutes", "data.cache", "data.strict", "data.source", "data.dir", "detect.save_minutes", "detect.voc"];
+/// Settings that do not affect the result: how often it is saved, where images and decisions about them are held and where they are. That the
+/// images and their labels are the same is known by their fingerprint.
+const FREE: [&str; 8] = [
+    "run.save_minutes",
+    "data.cache",
+    "data.strict",
+    "data.source",
+    "data.dir",
+    "data.decisions",
+    "detect.save_minutes",
+    "detect.voc",
+];
 
 /// Settings and images of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
