@@ -82,6 +82,28 @@ fn what_a_checkpoint_has_is_restored_and_said() {
 }
 
 #[test]
+fn a_flipped_bit_in_a_run_is_noticed_by_readers_and_by_the_check() {
+    let (dir, run) = reference().copy();
+    let (run_, out) = (run.to_str().unwrap(), dir.path().join("clusters"));
+    assert!(succeed(&["check", run_]).contains("files are whole"));
+    let cluster = ["cluster", run_, "--k", "2", "--no-sheet", "--out", out.to_str().unwrap()];
+    let resume = ["train", "--resume", run_];
+    for (name, reader) in [("embeddings.npy", &cluster[..]), ("files.csv", &cluster), ("result.json", &resume)] {
+        let sound = fs::read(run.join(name)).unwrap();
+        let mut flipped = sound.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        fs::write(run.join(name), flipped).unwrap();
+        let said = fail(1, &["check", run_]);
+        assert!(said.contains(name) && said.contains("1 files"), "{said}");
+        let said = fail(1, reader);
+        assert!(said.contains(name) && said.contains("changed or damaged"), "{said}");
+        fs::write(run.join(name), sound).unwrap();
+    }
+    succeed(&["check", run_]);
+    succeed(&cluster);
+}
+
+#[test]
 fn names_of_another_matrix_are_not_used_and_a_killed_embed_is_no_obstacle() {
     let (_dir, run) = reference().copy();
     let dir = tempfile::tempdir().unwrap();
