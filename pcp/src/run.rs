@@ -222,6 +222,7 @@ impl RunFolder {
         }
         make_folder(path)?;
         let run = run.locked()?;
+        run.remove_unfinished();
         // The settings are removed last: while they exist, the folder is recognised as a run.
         for name in kind.ours.iter().rev().filter(|_| occupied) {
             let file = run.file(name);

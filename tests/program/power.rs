@@ -86,6 +86,8 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     if folder.exists() {
         collect(folder, folder, &mut names);
     }
+    // A new file has two names for a moment: the temporary one goes when it is made again.
+    names.retain(|name| !name.ends_with(pcp_core::io::atomic::UNFINISHED));
     names.sort();
     names.into_iter().map(|name| (name.clone(), std::fs::read(folder.join(name)).unwrap())).collect()
 }
