@@ -88,7 +88,8 @@ fn a_flipped_bit_in_a_run_is_noticed_by_readers_and_by_the_check() {
     assert!(succeed(&["check", run_]).contains("files are whole"));
     let cluster = ["cluster", run_, "--k", "2", "--no-sheet", "--out", out.to_str().unwrap()];
     let resume = ["train", "--resume", run_];
-    for (name, reader) in [("embeddings.npy", &cluster[..]), ("files.csv", &cluster), ("result.json", &resume)] {
+    for (name, reader) in [("embeddings.npy", &cluster[..]), ("files.csv", &cluster[..]), ("result.json", &resume[..])]
+    {
         let sound = fs::read(run.join(name)).unwrap();
         let mut flipped = sound.clone();
         *flipped.last_mut().unwrap() ^= 1;
