@@ -83,7 +83,7 @@ fn header(bytes: &[u8]) -> Result<(usize, usize), Reason> {
 }
 
 /// As [`bytes`], shrunk to a short side of `side`. A JPEG that is at least four times as large is decoded at a half, a quarter or an eighth of
-/// its size, to at least twice the side: this takes a third of the time.
+/// its size, to at least twice the side: of 12 megapixels this saves a fifth of the time and most of the memory.
 pub fn shrunk_bytes(bytes: &[u8], side: usize) -> Result<Image, Reason> {
     decoded(bytes, Some(side), |image| shrink(image, side))
 }
