@@ -194,16 +194,16 @@ impl Subject {
     pub fn matrix(id: usize, options: &MatrixOptions, observer: &Arc<dyn Observer>) -> Result<Subject> {
         let source = EmbeddingSource::from(options.file.as_path());
         let read = Embeddings::read(&source, options.files.as_deref(), observer)?;
-        let mut purifying = PurifyOptions::new(source);
-        (purifying.kmeans.files, purifying.kmeans.skip_bad_rows) = (options.files.clone(), true);
-        let found = purify(&purifying, observer)?;
-        let (count, dim) = (found.rows.len(), read.features.dim);
         let Some(names) = &read.names else {
             return Err(Error::data(
                 format!("the rows of {} have no names", options.file.display()),
                 "give them with `files`, a CSV file with a column file and a line per row",
             ));
         };
+        let mut purifying = PurifyOptions::new(source);
+        (purifying.kmeans.files, purifying.kmeans.skip_bad_rows) = (options.files.clone(), true);
+        let found = purify(&purifying, observer)?;
+        let (count, dim) = (found.rows.len(), read.features.dim);
         let mut grouping = Grouping::default();
         for row in &found.rows {
             grouping.cluster.push(row.cluster);

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Settings that do not affect the result: how often it is saved, where images are held, where they and the decisions about them are. That the images are the same is
-/// known by their fingerprint.
+/// Settings that do not affect the result: how often it is saved, where images and decisions about them are held and where they are. That the
+/// images and their labels are the same is known by their fingerprint.
 const FREE: [&str; 8] = [
     "run.save_minutes",
     "data.cache",

@@ -100,7 +100,7 @@ fn the_sharper_one_is_the_best_and_then_the_larger_one() {
     let dir = tempfile::tempdir().unwrap();
     // Rectangles of random colours.
     let random = |u: u32, v: u32, c: u32| {
-        let h = (u * 0x9e37_79b1 % 0x00ff_fff1) ^ (v * 0x0000_85eb) ^ (c * 0x00c2_b2ae);
+        let h = (u.wrapping_mul(0x9e37_79b1) % 0x00ff_fff1) ^ (v * 0x0000_85eb) ^ (c * 0x00c2_b2ae);
         ((h ^ (h >> 7)).wrapping_mul(0x2c1b_3c6d) >> 24) as u8
     };
     let checks = |n: u32| {
