@@ -1,10 +1,10 @@
 //! Copies of pictures: the same picture resized, recompressed, cropped a little, mirrored or brightened, found without training.
 //!
-//! 1. A perceptual hash of 63 bits: the signs of the lowest frequencies of a picture, above or below their median ([`hash`]). Beside it those of the
+//! 1. A perceptual hash of 63 bits: the signs of the lowest frequencies of a picture, above or below their median (`hash`). Beside it those of the
 //!    mirror image, of the inner 90 %, and of its mirror image. All pairs are compared; those within [`NEAR`] bits are candidates.
 //! 2. A candidate is confirmed pixel by pixel: one picture is shifted and stretched onto the other, and the edges of both, in colour, are
-//!    correlated ([`align`]). Copies correlate by 0.97 to 1, different pictures with the same layout seldom by more than 0.6.
-//! 3. A group holds pictures of which every two are copies of each other ([`link`]).
+//!    correlated (`align`). Copies correlate by 0.97 to 1, different pictures with the same layout seldom by more than 0.6.
+//! 3. A group holds pictures of which every two are copies of each other (`link`).
 
 mod align;
 mod hash;

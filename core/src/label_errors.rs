@@ -1,14 +1,14 @@
 //! Labels that are probably wrong, how many there are, and how well these features can tell.
 //!
-//! Two predictions of every label never use the label itself: a ridge regression from which the row is left out ([`ridge`]) and a vote
-//! of the row's nearest neighbours ([`vote`]). Their sum, weighted, is turned into shares by a softmax: `s(c)`, how well label c fits the row.
+//! Two predictions of every label never use the label itself: a ridge regression from which the row is left out (`ridge`) and a vote
+//! of the row's nearest neighbours (`vote`). Their sum, weighted, is turned into shares by a softmax: `s(c)`, how well label c fits the row.
 //! A share `rho` of the labels is wrong, each replaced by any other with equal chance, so that a row has its own label y with probability
 //!
 //! ```text
 //! P(y) = (1 - rho) s(y) + rho (1 - s(y)) / (C - 1)
 //! ```
 //!
-//! The two weights and rho are those of the greatest likelihood, and rho has an interval ([`noise`]). A label's probability of being wrong is
+//! The two weights and rho are those of the greatest likelihood, and rho has an interval (`noise`). A label's probability of being wrong is
 //! then Bayes' rule, `rho (1 - s(y)) / (C - 1) / P(y)`. Nothing is set by hand but grids from which the likelihood chooses: features that
 //! confuse classes flatten `s`, and only labels that contradict confident predictions raise rho.
 

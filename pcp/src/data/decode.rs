@@ -28,7 +28,7 @@ pub fn file(path: &Path) -> Result<Image, Reason> {
     bytes(&contents(path)?)
 }
 
-/// As [`file`], and makes something of the image: until that is done, other threads do not decode more than there is memory for.
+/// As [`file()`], and makes something of the image: until that is done, other threads do not decode more than there is memory for.
 pub fn file_then<T>(path: &Path, then: impl FnOnce(Image) -> T) -> Result<T, Reason> {
     decoded(&contents(path)?, None, then)
 }

@@ -2,7 +2,7 @@
 //!
 //! One file per folder and stored side, in the user's cache folder: it can be deleted at any time. An entry counts only if the photograph has
 //! the size and modification time that it had when it was decoded, and if its pixels have their checksum. The cache is bounded: when it is
-//! larger than [`LARGEST`], the files that were not used for longest are removed.
+//! larger than `LARGEST`, the files that were not used for longest are removed.
 //!
 //! ```text
 //! MAGIC, pixels of every image, index (an entry per image), bytes of the index (u64), SHA-256 of the index
