@@ -14,7 +14,7 @@ use std::path::PathBuf;
     allow_negative_numbers = true,
     after_help = "\
 Examples:
-  pcp cluster PHOTOS/ --out sorted                                 no training: a page with pictures in under a minute
+  pcp cluster PHOTOS/ --out sorted                                 no training: a page with pictures
   pcp cluster emb.npy --k 50 --out sorted                          a table, sizes, representatives
   pcp cluster runs/photos --out sorted                             k auto: the greatest silhouette, with its curve
   pcp cluster emb.npy --k 20 --images PHOTOS/ --folders link --out sorted   a folder per cluster, and a page

@@ -56,7 +56,7 @@ pub(super) fn about(kind: LookKind) -> &'static str {
         }
         LookKind::Blank => "A fact: grey values that deviate by less than 4 of 255.",
         LookKind::Blurred => {
-            "Measured: not even the sharper edges are sharp. Of photographs blurred by 1 % of their short side 98 % were found, of such as they are less than 1 % were called so. \
+            "Measured: not even the sharper edges are sharp. Of photographs blurred by 1.2 % of their short side 98 % or more were found, of such as they are less than 1 % were called so. \
              Pictures that were shaken in one direction only are mostly missed, and below 96 pixels it cannot be told."
         }
         LookKind::Dark => {
