@@ -17,7 +17,7 @@ pub use trial::Trial;
 use crate::config::{ClusterFeatures, System};
 use crate::data::Batch;
 use crate::data::loader::{Draw, Part, View};
-use crate::method::{EpochTargets, FoundTargets, Past, StepResult, Task, pcp};
+use crate::method::{EpochTargets, FoundTargets, Past, StepResult, Task};
 use crate::model::{DropoutKey, Step};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
@@ -312,16 +312,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     }
     setup.write_heat(&learned)?;
 
-    setup.observer.begin("final clusters", setup.final_steps());
-    let (plan, history) = (setup.plan.clone(), state.history.clone());
-    let observer = setup.observer.clone();
-    let (labels, purified) = setup.cancel().run(move || {
-        pcp::final_clusters(&plan, &clean, &history, &mut |_| {
-            observer.advance(1);
-            observer.cancel().check()
-        })
-    })??;
-    setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
+    let (labels, purified) = setup.write_clusters("final clusters", &clean, state.history.clone())?;
 
     let knn_raw = setup.probe_pixels()?;
     let knn_untrained = setup.probe(&setup.initial()?)?;

@@ -1,7 +1,6 @@
 //! A run of clusters of patches: the same files as of any system, without a network and without epochs.
 
 use super::Setup;
-use crate::method::pcp;
 use crate::patches::{PatchModel, PatchModelSettings};
 use crate::run::RunResult;
 use pcp_core::error::{Error, Kind, Result};
@@ -39,15 +38,7 @@ fn run(setup: &Setup) -> Result<RunResult> {
         None => None,
     };
 
-    setup.observer.begin("final clusters", setup.final_steps());
-    let (plan, clean, observer) = (setup.plan.clone(), features.clone(), setup.observer.clone());
-    let (labels, purified) = setup.cancel().run(move || {
-        pcp::final_clusters(&plan, &clean, &History::default(), &mut |_| {
-            observer.advance(1);
-            observer.cancel().check()
-        })
-    })??;
-    setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
+    let (labels, purified) = setup.write_clusters("final clusters", &features, History::default())?;
 
     let knn_raw = setup.probe_pixels()?;
     let knn = match &setup.probe {

@@ -4,7 +4,7 @@ use super::{Setup, State};
 use crate::config::{AugmentSettings, Auto};
 use crate::data::augment::Augmenter;
 use crate::data::loader::{Loader, Part, View};
-use crate::method::{pcp, plus};
+use crate::method::plus;
 use crate::model::{Combination, CombinationCard, FeatureKind, Weights, both_sides};
 use crate::patches::{PatchModel, PatchModelSettings};
 use pcp_core::error::{Error, Result};
@@ -30,15 +30,7 @@ pub(super) fn first_features(setup: &Setup) -> Result<Matrix> {
     }
     let features = Arc::new(model.embed(images, &setup.observer)?);
     setup.run.write_embeddings(&features)?;
-    setup.observer.begin("first clusters", setup.final_steps());
-    let (plan, clean, observer) = (setup.plan.clone(), features.clone(), setup.observer.clone());
-    let (labels, purified) = setup.cancel().run(move || {
-        pcp::final_clusters(&plan, &clean, &History::default(), &mut |_| {
-            observer.advance(1);
-            observer.cancel().check()
-        })
-    })??;
-    setup.run.write_final_clusters(&setup.plan.dataset, &labels, &purified)?;
+    setup.write_clusters("first clusters", &features, History::default())?;
     Ok(with_columns(&features, embedding))
 }
 

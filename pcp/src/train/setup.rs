@@ -7,7 +7,7 @@ use crate::data::Dataset;
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::evaluate::Probe;
 use crate::evaluate::heatmap::heat;
-use crate::method::{self, At, Memory, Method, Plan};
+use crate::method::{self, At, Memory, Method, Plan, pcp};
 use crate::model::classifier::Classifier;
 use crate::model::{Extractor, ModelCard, Network, Weights, named_arrays};
 use crate::observe::Observer;
@@ -17,6 +17,7 @@ use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
+use pcp_core::purify::{History, Purified};
 use pcp_core::rng::Purpose;
 use std::path::Path;
 use std::sync::Arc;
@@ -179,6 +180,25 @@ impl Setup {
             decay: t.weight_decay as f32,
             nesterov: t.nesterov,
         }
+    }
+
+    /// Clusters and purifies the features of all training images, and writes the clusters of the run; `part` is what the observer is told.
+    pub(super) fn write_clusters(
+        &self,
+        part: &'static str,
+        features: &Arc<Matrix>,
+        history: History,
+    ) -> Result<(Vec<u32>, Purified)> {
+        self.observer.begin(part, self.final_steps());
+        let (plan, features, observer) = (self.plan.clone(), features.clone(), self.observer.clone());
+        let (labels, purified) = self.cancel().run(move || {
+            pcp::final_clusters(&plan, &features, &history, &mut |_| {
+                observer.advance(1);
+                observer.cancel().check()
+            })
+        })??;
+        self.run.write_final_clusters(&self.plan.dataset, &labels, &purified)?;
+        Ok((labels, purified))
     }
 
     /// Assignments that the final clustering makes.
