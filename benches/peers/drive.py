@@ -226,7 +226,9 @@ def embeddings(args):
     if not (WORK / "queries.npy").exists():
         run = WORK / "run"
         say("training a network for its embeddings, once")
-        command = [PCP, "train", "cifar10", *RUN, "--data-dir", args.data_dir, "--out", str(run), "--overwrite", "--quiet"]
+        # In f32, so that PyTorch finds the same embeddings.
+        where = ["--data-dir", args.data_dir, "--out", str(run), "--overwrite", "--quiet"]
+        command = [PCP, "train", "cifar10", *RUN, "--precision", "f32", *where]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         job = f"embed --width 16 --run {run} --out {WORK}".split()
         with Peer([*job, "--data-dir", args.data_dir], args.threads) as peer:

@@ -4,7 +4,7 @@ use super::input::{EmbeddingsArgs, KMeansArgs, kmeans_options, written};
 use super::{progress, table};
 use clap::{Args, ValueEnum};
 use pcp::jobs::folders::How;
-use pcp::jobs::{ClusterCount, ClusterOptions, ClusterSummary, EmbeddingSource, cluster};
+use pcp::jobs::{ClusterCount, ClusterOptions, ClusterSummary, cluster};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ impl ClusterArgs {
                 FoldersArg::Link => How::Link,
             }),
             kmeans: kmeans_options(&self.common, &self.kmeans),
-            ..ClusterOptions::new(EmbeddingSource::with_model(&self.input, self.common.model.as_deref()))
+            ..ClusterOptions::new(self.common.source(&self.input)?)
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Flags that the verbs about embeddings share, and the last lines of what they print.
 
 use clap::{Args, ValueEnum};
-use pcp::jobs::KMeansOptions;
+use pcp::jobs::{EmbeddingSource, KMeansOptions};
+use pcp_core::error::Result;
 use pcp_core::matrix::Metric;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,9 @@ pub struct EmbeddingsArgs {
     /// the images in seconds]
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+    /// Which of the model's features: embedding, pooled, whitened (pooled, partially whitened), or a layer [default: embedding]
+    #[arg(long, value_name = "NAME", requires = "model")]
+    pub features: Option<String>,
     /// Names of the rows: a CSV file with a column `file` [default: EMB.files.csv for EMB.npy, or files.csv beside it]
     #[arg(long, value_name = "FILE")]
     pub files: Option<PathBuf>,
@@ -30,6 +34,13 @@ pub struct EmbeddingsArgs {
     /// Print it as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl EmbeddingsArgs {
+    /// What `input` and these flags name.
+    pub fn source(&self, input: &Path) -> Result<EmbeddingSource> {
+        EmbeddingSource::with_model(input, self.model.as_deref(), self.features.as_deref())
+    }
 }
 
 /// Flags of k-means and of the page.

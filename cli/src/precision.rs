@@ -5,7 +5,7 @@ use pcp::config::PrecisionChoice;
 
 #[derive(Args, Clone, Copy)]
 pub struct PrecisionArgs {
-    /// Precision of the network's layers: auto (f32), f32 or bf16 (for CPUs with avx512_bf16)
+    /// Precision of the network's layers: auto (bf16 where the CPU has avx512_bf16), f32 or bf16
     #[arg(long, value_enum, default_value = "auto", value_name = "auto|f32|bf16", hide_possible_values = true)]
     precision: PrecisionWord,
 }

@@ -3,7 +3,7 @@
 use super::input::{EmbeddingsArgs, KMeansArgs, kmeans_options, written};
 use super::{progress, table};
 use clap::Args;
-use pcp::jobs::{ClusterCount, EmbeddingSource, LabelSummary, PurifyOptions, PurifySummary, purify};
+use pcp::jobs::{ClusterCount, LabelSummary, PurifyOptions, PurifySummary, purify};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -71,9 +71,7 @@ pub struct PurifyArgs {
 impl PurifyArgs {
     fn options(&self) -> Result<PurifyOptions> {
         Ok(PurifyOptions {
-            embeddings: (self.inputs.iter())
-                .map(|input| EmbeddingSource::with_model(input, self.common.model.as_deref()))
-                .collect(),
+            embeddings: self.inputs.iter().map(|input| self.common.source(input)).collect::<Result<_>>()?,
             out: Some(self.out.clone()),
             k: self.k.as_deref().map(ClusterCount::parse).transpose()?,
             gamma: self.gamma,

@@ -92,7 +92,7 @@ pub struct Args {
     /// Channels of the first stage; 64 is the paper's
     #[arg(long)]
     width: Option<i64>,
-    /// Precision of the network's layers: auto (f32), f32 or bf16 (for CPUs with avx512_bf16)
+    /// Precision of the network's layers: auto (bf16 where the CPU has avx512_bf16), f32 or bf16
     #[arg(long, value_name = "auto|f32|bf16")]
     precision: Option<String>,
     /// Begin with these weights instead of random ones: a safetensors file in torchvision's names, or a run folder

@@ -120,6 +120,12 @@ pub struct Readout {
 }
 
 impl Readout {
+    /// What is added to `map x`: `-map mean`.
+    pub fn bias(&self) -> Vec<f32> {
+        let product = |row: &[f32]| row.iter().zip(&self.mean).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+        self.map.values.chunks_exact(self.map.dim).map(|row| -product(row) as f32).collect()
+    }
+
     /// The features `rows`, read out: unit length, a row each.
     pub fn apply(&self, rows: &Matrix) -> Matrix {
         let (d, components) = (rows.dim, self.map.rows);

@@ -42,8 +42,9 @@ pub struct ScheduleSettings {
     pub history: Option<usize>,
     /// Factor on the weight of a vote for every epoch of its age (Eq. 2).
     pub alpha: f64,
-    /// Kept members with a vote below this are dropped.
-    pub lower: f64,
+    /// Kept members with a vote below this are dropped; `None` is 0 at n = 15 and alpha = 0.8, and asks for the same agreement of
+    /// any other history.
+    pub lower: Option<f64>,
     /// Filtered members with at least this vote are pulled back; `None` is [`PULL_BACK`] of the greatest vote.
     pub upper: Option<f64>,
     /// Whether CP_s votes at all.
@@ -84,6 +85,8 @@ pub struct Schedule {
     pub floor: usize,
     /// How many past clusterings vote, n.
     pub history: usize,
+    /// The vote below which a kept sample is dropped.
+    pub lower: f64,
     /// The vote from which a filtered sample is pulled back.
     pub upper: f64,
 }
@@ -101,8 +104,10 @@ impl Schedule {
         // Paper: n = 15 for T = 200; it shortens with the run.
         let fitting = (15.0 * f64::from(settings.epochs) / 200.0).round() as usize;
         let history = settings.history.unwrap_or(fitting.max(3));
-        let upper = settings.upper.unwrap_or(PULL_BACK * greatest_vote(settings.alpha, history));
-        let schedule = Schedule { settings, samples, floor, history, upper };
+        let greatest = greatest_vote(settings.alpha, history);
+        let upper = settings.upper.unwrap_or(PULL_BACK * greatest);
+        let lower = settings.lower.unwrap_or(usual_lower(greatest));
+        let schedule = Schedule { settings, samples, floor, history, lower, upper };
         if schedule.settings.votes {
             schedule.check_votes()?;
         }
@@ -111,7 +116,7 @@ impl Schedule {
 
     /// An error for thresholds that no vote can reach; it gives the bound on alpha.
     fn check_votes(&self) -> Result<()> {
-        let (n, alpha, lower) = (self.history, self.settings.alpha, self.settings.lower);
+        let (n, alpha, lower) = (self.history, self.settings.alpha, self.lower);
         if n == 0 {
             return Err(Error::usage(
                 "purify.history is 0",
@@ -246,10 +251,10 @@ impl Schedule {
         p.votes && stored >= self.history && epoch >= self.milestone(from)
     }
 
-    /// Whether the kNN probe runs after this epoch.
-    pub fn probes(&self, round: u32, epoch: u32) -> bool {
+    /// Whether the kNN probe runs after this epoch: every so many, and after the last of a round.
+    pub fn probes(&self, epoch: u32) -> bool {
         let every = self.settings.probe_every.unwrap_or(probe_interval(self.epochs()));
-        (epoch + 1).is_multiple_of(every) || self.finished_epochs(round, epoch) == self.total_epochs()
+        (epoch + 1).is_multiple_of(every) || epoch + 1 == self.epochs()
     }
 
     /// Which snapshot, from 1, is taken after this epoch.
@@ -279,6 +284,12 @@ pub fn eq1(samples: usize, floor: usize, epoch: u32, epochs: u32) -> usize {
 /// The vote when all n past clusterings agree: `sum_{k=0..n} alpha^k`.
 pub fn greatest_vote(alpha: f64, n: usize) -> f64 {
     (0..=n).map(|k| alpha.powi(k as i32)).sum()
+}
+
+/// The vote below which a kept sample is dropped, where `greatest` is the greatest vote. Paper: 0 at n = 15 and alpha = 0.8, which asks
+/// for a weighted agreement of 37 % with the past. A shorter history would ask for less of it with the same threshold.
+pub fn usual_lower(greatest: f64) -> f64 {
+    1.0 - (greatest - 1.0) / (greatest_vote(0.8, 15) - 1.0)
 }
 
 /// The smallest alpha in 0..1 for which `holds`, which must be monotonic.
@@ -311,7 +322,7 @@ mod tests {
             instances_from: 0.97,
             history: None,
             alpha: 0.8,
-            lower: 0.0,
+            lower: None,
             upper: None,
             votes: true,
             reliable_from: 0.1,
@@ -376,6 +387,7 @@ mod tests {
         assert_eq!(s.history, 3);
         assert!((greatest_vote(0.8, 3) - 2.952).abs() < 1e-6);
         assert!((s.upper - 1.822501).abs() < 2e-6, "{}", s.upper);
+        assert!((s.lower - (1.0 - 1.952 / 3.859263)).abs() < 1e-6, "{}", s.lower);
         // Clusterings are stored at the end of epochs 20, 21, 22.
         let first = (0..40).find(|t| s.votes(0, *t, (0..*t).filter(|e| s.stores(0, *e)).count()));
         assert_eq!(first, Some(23));
@@ -386,6 +398,7 @@ mod tests {
         let s = schedule(200, 50_000, |_| ()).unwrap();
         assert_eq!(s.history, 15);
         assert!((s.upper - 3.0).abs() < 1e-5, "{}", s.upper);
+        assert_eq!(s.lower, 0.0);
         let first = (0..200).find(|t| s.votes(0, *t, (0..*t).filter(|e| s.stores(0, *e)).count()));
         assert_eq!(first, Some(115));
         assert!(!s.votes(1, 19, 15) && s.votes(1, 20, 15));
@@ -411,10 +424,11 @@ mod tests {
     fn unreachable_thresholds_are_refused_with_the_bound() {
         let e = schedule(200, 50_000, |s| (s.alpha, s.upper) = (0.66, Some(3.0))).unwrap_err();
         assert!(e.hint.contains("0.667"), "{e:?}");
-        let e = schedule(200, 50_000, |s| s.alpha = 0.5).unwrap_err();
+        let e = schedule(200, 50_000, |s| (s.alpha, s.lower) = (0.5, Some(0.0))).unwrap_err();
         assert!(e.hint.contains("0.500"), "{e:?}");
-        assert!(schedule(200, 50_000, |s| s.alpha = 0.51).is_ok());
-        assert!(schedule(200, 50_000, |s| (s.alpha, s.votes) = (0.5, false)).is_ok());
+        assert!(schedule(200, 50_000, |s| (s.alpha, s.lower) = (0.51, Some(0.0))).is_ok());
+        assert!(schedule(200, 50_000, |s| s.alpha = 0.5).is_ok());
+        assert!(schedule(200, 50_000, |s| (s.alpha, s.lower, s.votes) = (0.5, Some(0.0), false)).is_ok());
         assert!(schedule(200, 50_000, |s| s.upper = Some(99.0)).unwrap_err().hint.contains("no alpha"));
     }
 
@@ -432,8 +446,11 @@ mod tests {
         let mut s = schedule(40, 5000, |s| s.snapshots = 5).unwrap();
         let taken: Vec<u32> = (0..40).filter(|t| s.snapshot(0, *t).is_some()).collect();
         assert_eq!(taken, [7, 15, 23, 31, 39]);
-        assert_eq!((0..40).filter(|t| s.probes(0, *t)).count(), 20);
+        assert_eq!((0..40).filter(|t| s.probes(*t)).count(), 20);
         s.settings.probe_every = Some(100);
-        assert_eq!((0..40).filter(|t| s.probes(0, *t)).collect::<Vec<_>>(), [39]);
+        assert_eq!((0..40).filter(|t| s.probes(*t)).collect::<Vec<_>>(), [39]);
+        // Seven does not divide forty: the last epoch of every round is probed all the same.
+        s.settings.probe_every = Some(7);
+        assert_eq!((0..40).filter(|t| s.probes(*t)).collect::<Vec<_>>(), [6, 13, 20, 27, 34, 39]);
     }
 }

@@ -175,7 +175,8 @@ impl Config {
             return Err(Error::usage(format!("data.mean is {mean:?}"), "data.mean must be three numbers"));
         }
         // Other thresholds are checked in `Schedule::new`.
-        if self.purify.lower.is_nan() || matches!(self.purify.upper, Auto::Value(upper) if upper.is_nan()) {
+        let thresholds = [self.purify.lower, self.purify.upper];
+        if thresholds.iter().any(|t| matches!(t, Auto::Value(value) if value.is_nan())) {
             return Err(Error::usage("purify.lower or purify.upper is not a number", "leave them out for the paper's"));
         }
         self.augment.check()?;

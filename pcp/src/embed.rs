@@ -2,7 +2,7 @@
 
 mod any;
 
-pub use any::AnyModel;
+pub use any::{AnyModel, EMBEDDING};
 
 use crate::data::{BadFile, FileRow, Pictures};
 use crate::model::Embedded;

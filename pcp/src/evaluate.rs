@@ -8,7 +8,7 @@ pub mod linear;
 use crate::config::{FeatureKind, Resolved};
 use crate::data::loader::{Draw, Loader, Part, View};
 use crate::data::{Dataset, Labels};
-use crate::model::{Extractor, Network, Weights};
+use crate::model::{Extractor, Network, Weights, whitening};
 use crate::observe::Observer;
 use crate::patches::PatchModel;
 use pcp_core::cancel::Cancel;
@@ -128,6 +128,7 @@ impl Probe {
         let kind = match self.kind {
             FeatureKind::Embedding => "embeddings",
             FeatureKind::Pooled => "pooled features",
+            FeatureKind::Whitened => "whitened pooled features",
             FeatureKind::RawEmbedding | FeatureKind::Map(_) => "features of a layer",
         };
         let small = match self.pixel_side() {
@@ -172,14 +173,24 @@ impl Probe {
         done: &dyn Fn(usize),
     ) -> Result<f64> {
         let extractor = Extractor { network, weights, cancel: stop, on_images: done };
-        let features = |part| -> Result<Matrix> {
-            let features = extractor.all(&self.loader, part, View::Clean, self.kind)?;
-            Ok(if self.kind == FeatureKind::Embedding { features } else { features.normalised() })
-        };
-        let train = features(Part::Train)?;
-        let test = self.tests.then(|| features(Part::Test)).transpose()?;
+        // Weights without a readout get one from the training images.
+        let learns = self.kind == FeatureKind::Whitened && !weights.has_whitened();
+        let kind = if learns { FeatureKind::Pooled } else { self.kind };
+        let features = |part| extractor.all(&self.loader, part, View::Clean, kind);
+        let mut train = features(Part::Train)?;
+        let mut test = self.tests.then(|| features(Part::Test)).transpose()?;
         let probe = self.clone();
-        stop.run(move || probe.accuracy(&train, test.as_ref()))
+        stop.run(move || {
+            if learns {
+                let readout = whitening(&train)?;
+                train = readout.apply(&train);
+                test = test.map(|test| readout.apply(&test));
+            } else if probe.kind != FeatureKind::Embedding {
+                train = train.normalised();
+                test = test.map(Matrix::normalised);
+            }
+            Ok(probe.accuracy(&train, test.as_ref()))
+        })?
     }
 
     /// Accuracy of the features that patches give, in percent; those of the training images need not be made again.

@@ -19,6 +19,7 @@ pub(crate) mod onnx;
 mod open;
 mod resnet;
 mod weights;
+mod whitening;
 
 pub use crate::config::FeatureKind;
 pub use card::ModelCard;
@@ -31,6 +32,7 @@ pub use network::Network;
 pub use open::{CHECKPOINT_PREFIX, WeightsFile, WhichWeights, untrained_card, weights_file};
 pub(crate) use weights::named_arrays;
 pub use weights::{Named, Weights};
+pub(crate) use whitening::{WHITENED, arrays as whitening_arrays, whitening};
 // Public for the program's benches, evaluations and detectors alone.
 #[doc(hidden)]
 pub use detector::{CropPass, Detector, Frames, PartialGradients, ProposalMaps, ProposalPass};

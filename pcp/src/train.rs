@@ -18,7 +18,7 @@ use crate::config::{ClusterFeatures, System};
 use crate::data::Batch;
 use crate::data::loader::{Draw, Part, View};
 use crate::method::{EpochTargets, FoundTargets, Past, StepResult, Task};
-use crate::model::{DropoutKey, Step};
+use crate::model::{DropoutKey, FeatureKind, Step};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
@@ -222,7 +222,7 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     let started = Instant::now();
     let (round, epoch) = state.at();
     let done = setup.plan.schedule.finished_epochs(round, epoch);
-    let probed = setup.plan.schedule.probes(round, epoch) && !setup.method.reads_out();
+    let probed = setup.plan.schedule.probes(epoch) && !setup.method.reads_out();
     let knn = if probed { setup.probe(&state.weights)? } else { None };
     if let Some(knn) = knn {
         state.progress.last = Some(knn);
@@ -301,7 +301,10 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let train = &setup.plan.config.train;
     let last = if train.rounds > 0 { (train.rounds - 1, train.epochs - 1) } else { (0, 0) };
     let read_out = if setup.method.reads_out() { Some(plus::read_out(setup, state)?) } else { None };
-    let learned = read_out.as_ref().map_or(&state.weights, |read_out| &read_out.weights).clone();
+    let learned = match &read_out {
+        Some(read_out) => read_out.weights.clone(),
+        None => state.weights.with_readout(setup.whitening(&state.weights)?),
+    };
     setup.save_model(state, &learned, last, &setup.run.last_weights())?;
     setup.observer.begin("embeddings", setup.plan.samples());
     let clean = Arc::new(setup.embed(&learned, View::Clean, setup.method.tap())?.normalised());
@@ -316,7 +319,11 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
 
     let knn_raw = setup.probe_pixels()?;
     let knn_untrained = setup.probe(&setup.initial()?)?;
-    let knn_pooled = setup.probe_pooled(&learned)?;
+    let knn_pooled = setup.probe_features(&learned, FeatureKind::Pooled)?;
+    let knn_whitened = match read_out {
+        Some(_) => None,
+        None => setup.probe_features(&learned, FeatureKind::Whitened)?,
+    };
     if setup.method.reads_out() {
         state.progress.last = setup.probe(&learned)?;
     }
@@ -331,6 +338,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
         // A system that trains nothing ends as it began.
         knn_last: progress.last.or(knn_untrained),
         knn_pooled,
+        knn_whitened,
         knn_patches: read_out.as_ref().and_then(|read_out| read_out.knn_patches),
         network_share: read_out.as_ref().map(|read_out| read_out.share),
         classifier: progress.classifier,

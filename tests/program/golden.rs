@@ -24,9 +24,14 @@ fn files_keep_their_bits() {
     let expected: BTreeMap<&str, &str> =
         expected.lines().map(|l| l.split_once("  ").unwrap()).map(|(h, f)| (f, h)).collect();
     let dir = tempfile::tempdir().unwrap();
-    let mut seen = 0;
+    let mut missing = expected.clone();
     for line in include_str!("../golden/commands.txt").lines().filter(|l| !l.starts_with('#')) {
         let (name, rest) = line.split_once(": ").unwrap();
+        if name == "bf16" && !kernels::bf16_supported() {
+            eprintln!("skipped: this CPU does not compute in bf16");
+            missing.retain(|file, _| !file.starts_with("bf16/"));
+            continue;
+        }
         let (arguments, files) = rest.split_once(" -> ").unwrap();
         let arguments = arguments.replace(['{', '}'], "");
         let arguments: Vec<&str> = arguments.split(' ').chain(["--out", name]).collect();
@@ -44,10 +49,10 @@ fn files_keep_their_bits() {
             let found: String = Sha256::digest(&bytes[from as usize..]).iter().map(|b| format!("{b:02x}")).collect();
             let key = format!("{name}/{file}");
             assert_eq!(Some(&found.as_str()), expected.get(key.as_str()), "{key}");
-            seen += 1;
+            missing.remove(key.as_str());
         }
     }
-    assert_eq!(seen, expected.len(), "every file that is listed is made");
+    assert!(missing.is_empty(), "every file that is listed is made: {missing:?}");
 }
 
 /// Names of all files below `folder`.

@@ -40,6 +40,8 @@ enum FeaturesArg {
     Embedding,
     /// What the layer before them gives
     Pooled,
+    /// The same, partially whitened by a readout that is learned without labels
+    Whitened,
 }
 
 pub fn run(args: &EvalKnnArgs, stop: &Cancel) -> Result<()> {
@@ -50,6 +52,7 @@ pub fn run(args: &EvalKnnArgs, stop: &Cancel) -> Result<()> {
         features: args.features.map(|features| match features {
             FeaturesArg::Embedding => FeatureKind::Embedding,
             FeaturesArg::Pooled => FeatureKind::Pooled,
+            FeaturesArg::Whitened => FeatureKind::Whitened,
         }),
         best: args.common.best,
         ..EvalKnnOptions::new(&args.run)

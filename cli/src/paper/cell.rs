@@ -100,7 +100,7 @@ impl Recipe {
             setting(path, value.clone(), path.rsplit('.').next().unwrap_or(path));
         }
         if let Some(keys) = self.queue {
-            setting("moco.queue", scale.clusters(keys, self.data).to_string(), "queue");
+            setting("moco.queue", scale.keys(keys, self.data).to_string(), "queue");
         }
         settings.extend(scale.own_settings(self.data, self.network).into_iter().map(String::from));
         settings.push(format!("train.seed={seed}"));

@@ -76,7 +76,15 @@ pub fn figures() -> Vec<Figure> {
     let warm = |figure| heat(figure, "pcp-warm", "PCP with warm-up", system("pcp").clusters(FLOOR));
     let clusters = |name, label, recipe| Panel { figure: 5, name, label, recipe, shows: Shows::Clusters };
     vec![
-        Figure { number: 1, title: "where the network looks while it learns", panels: vec![warm(1)] },
+        Figure {
+            number: 1,
+            title: "where the network looks while it learns",
+            panels: vec![
+                heat(1, "ir", "IR", system("ir")),
+                heat(1, "dc", "DC", system("dc").clusters(FLOOR)),
+                warm(1),
+            ],
+        },
         Figure {
             number: 4,
             title: "where the networks look while they learn",

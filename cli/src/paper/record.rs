@@ -59,6 +59,9 @@ pub struct CellRecord {
     /// kNN of the pooled features at the last epoch, where the whole run is the cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knn_pooled: Option<f64>,
+    /// The same, partially whitened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knn_whitened: Option<f64>,
     /// The paper's figure.
     pub paper: f64,
     /// Every probed epoch, counted from 1 over all rounds, with its kNN.
@@ -113,6 +116,7 @@ impl CellRecord {
             map: detector.as_ref().map(|d| d.map),
             detector_command: detector.map(|d| d.command),
             knn_pooled: result.knn_pooled.filter(|_| cell.measure == Measure::Knn),
+            knn_whitened: result.knn_whitened.filter(|_| cell.measure == Measure::Knn),
             paper: cell.paper,
             accuracy_per_epoch: accuracy,
             images: result.images,

@@ -1,4 +1,4 @@
-//! The three scales at which the tables are run, and everything that sets them apart.
+//! The scales at which the tables are run, and everything that sets them apart.
 
 use pcp_core::error::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -58,6 +58,8 @@ pub enum Net {
 pub enum Scale {
     /// The paper's setting.
     Full,
+    /// The paper's recipe with only the width changed: all images, 16 channels.
+    Thin,
     /// For two CPU cores: fewer images and channels, the paper's epochs. The bank is renewed once an epoch, so that a short
     /// schedule would starve every system that has one, while a small data set does not.
     Mini,
@@ -70,12 +72,13 @@ const SCALED_FROM: usize = 100;
 
 impl Scale {
     /// All of them.
-    pub const ALL: [Scale; 3] = [Scale::Full, Scale::Mini, Scale::Tiny];
+    pub const ALL: [Scale; 4] = [Scale::Full, Scale::Thin, Scale::Mini, Scale::Tiny];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Scale::Full => "full",
+            Scale::Thin => "thin",
             Scale::Mini => "mini",
             Scale::Tiny => "tiny",
         }
@@ -90,9 +93,10 @@ impl Scale {
     pub fn summary(self) -> &'static str {
         match self {
             Scale::Full => "the paper's: all images, width 64, 200 epochs a round",
+            Scale::Thin => "the paper's but for the width: all images, width 16, 200 epochs a round",
             Scale::Mini => {
-                "the first 5,000 images, width 16, 200 epochs a round; AlexNet in its 32-px form; CUB and IN-100 at 64 px; \
-                 N_c of 100 or more scaled by the number of images"
+                "the first 5,120 images (40 whole batches), width 16, 200 epochs a round; AlexNet in its 32-px form; CUB and IN-100 at 64 px; \
+                 N_c of 100 or more such that K_t arrives at the paper's epoch"
             }
             Scale::Tiny => {
                 "400 bundled photographs at 16 px for every data set, width 4, 12 epochs a round, 2 rounds at the most, \
@@ -104,20 +108,27 @@ impl Scale {
     /// Images that it trains on, at the most.
     pub fn images(self, data: Data) -> usize {
         match self {
-            Scale::Full => data.images(),
+            Scale::Full | Scale::Thin => data.images(),
             Scale::Mini if data == Data::ForDetectors => 10_000,
-            Scale::Mini => data.images().min(5000),
+            Scale::Mini => data.images().min(5120),
             Scale::Tiny => data.images().min(400),
         }
     }
 
-    /// The number of clusters that stands for the paper's `clusters`: in proportion to the images, where it is a large one.
+    /// The number of clusters that stands for the paper's `clusters`. By Eq. 1, K_t reaches N_c after `1 - log N_c / log N` of the
+    /// epochs: of N' images, `N'^(log N_c / log N)` clusters are reached in the same epoch.
     pub fn clusters(self, clusters: usize, data: Data) -> usize {
         if clusters < SCALED_FROM {
             return clusters;
         }
+        let share = (clusters as f64).ln() / (data.images() as f64).ln();
+        (self.images(data) as f64).powf(share).round() as usize
+    }
+
+    /// The number of keys in a queue that stands for the paper's `keys`: in proportion to the images.
+    pub fn keys(self, keys: usize, data: Data) -> usize {
         let share = self.images(data) as f64 / data.images() as f64;
-        ((clusters as f64 * share).round() as usize).max(2)
+        ((keys as f64 * share).round() as usize).max(2)
     }
 
     /// The number of rounds that stands for the paper's `rounds`.
@@ -148,7 +159,7 @@ impl Scale {
     /// The arguments of `pcp detect train` that make a detector as large as the scale has it.
     pub fn detector_arguments(self) -> &'static [&'static str] {
         match self {
-            Scale::Full => &[],
+            Scale::Full | Scale::Thin => &[],
             Scale::Mini => &[
                 "--short-side",
                 "224",
@@ -185,6 +196,9 @@ impl Scale {
         match self {
             Scale::Full => {
                 "the paper's: all images, width 64, 200 epochs; detectors with a short side of 600, 128 boxes an image, 30 epochs"
+            }
+            Scale::Thin => {
+                "all images, width 16, 200 epochs; detectors with a short side of 600, 128 boxes an image, 30 epochs, as in the paper"
             }
             Scale::Mini => {
                 "networks are trained for 200 epochs on the first 10,000 images of CIFAR-10 (not CIFAR-100) at width 32; detectors have a short side \
@@ -231,13 +245,14 @@ impl Scale {
     pub(super) fn own_settings(self, data: Data, network: Net) -> Vec<&'static str> {
         let mut settings: Vec<&str> = match (network, self) {
             (Net::Resnet, _) => vec![],
-            (Net::Alexnet, Scale::Full) => vec!["network.arch=alexnet224"],
+            (Net::Alexnet, Scale::Full | Scale::Thin) => vec!["network.arch=alexnet224"],
             (Net::Alexnet, _) => vec!["network.arch=alexnet"],
         };
         settings.extend(match self {
             Scale::Full => &[][..],
+            Scale::Thin => &["network.width=16"],
             Scale::Mini if data == Data::ForDetectors => &["data.limit=10000", "network.width=32"],
-            Scale::Mini => &["data.limit=5000", "network.width=16"],
+            Scale::Mini => &["data.limit=5120", "network.width=16"],
             Scale::Tiny => &["data.limit=400", "data.size=16", "network.width=4", "train.epochs=12", "train.batch=64"],
         });
         if self == Scale::Mini && data.is_folder() {

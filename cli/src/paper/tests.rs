@@ -1,6 +1,7 @@
 //! The tables hold together: every cell has its run, equal cells share one, and the pages read as they should.
 
 use super::*;
+use pcp_core::schedule::eq1;
 use pcp::run::{EpochRecord, RunFolder, RunResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -68,7 +69,7 @@ fn a_runs_name_says_all_that_tells_it_apart() {
         let different: BTreeSet<&Vec<String>> = by_name.values().collect();
         assert_eq!(different.len(), by_name.len(), "equal runs have one name");
     }
-    assert_eq!(cell("table2/cpr-gamma0.3").recipe.run(Scale::Mini, None, 1).name, "cifar10-pc-cpr-k10-gamma0.3-s1");
+    assert_eq!(cell("table2/cpr-gamma0.3").recipe.run(Scale::Mini, None, 1).name, "cifar10-pc-cpr-k38-gamma0.3-s1");
     assert_eq!(cell("table4/and5-round3").recipe.run(Scale::Tiny, None, 0).name, "bundled-and-rounds2-neighbours5-s0");
 }
 
@@ -76,10 +77,15 @@ fn a_runs_name_says_all_that_tells_it_apart() {
 fn clusters_scale_where_there_are_many() {
     let all = |scale: Scale| [10_000, 5000, 3000, 1000, 100, 10, 5].map(|k| scale.clusters(k, Data::Cifar10));
     assert_eq!(all(Scale::Full), [10_000, 5000, 3000, 1000, 100, 10, 5]);
-    assert_eq!(all(Scale::Mini), [1000, 500, 300, 100, 10, 10, 5]);
-    assert_eq!(all(Scale::Tiny), [80, 40, 24, 8, 2, 10, 5]);
-    assert_eq!(Scale::Mini.clusters(500, Data::Cub200), 417);
-    assert_eq!(Scale::Mini.clusters(10_000, Data::In100), 395);
+    assert_eq!(all(Scale::Thin), all(Scale::Full));
+    assert_eq!(all(Scale::Mini), [1437, 832, 556, 233, 38, 10, 5]);
+    assert_eq!(all(Scale::Tiny), [164, 112, 84, 46, 13, 10, 5]);
+    // K_t arrives at N_c in the same epoch.
+    let arrival = |samples, floor| (0..200).find(|t| eq1(samples, floor, *t, 200) == floor);
+    assert_eq!(arrival(50_000, 1000), Some(73));
+    assert_eq!(arrival(5120, Scale::Mini.clusters(1000, Data::Cifar10)), Some(73));
+    assert_eq!(Scale::Mini.clusters(500, Data::Cub200), 447);
+    assert_eq!(Scale::Mini.clusters(10_000, Data::In100), 808);
 }
 
 #[test]
@@ -90,11 +96,11 @@ fn arguments_are_those_a_user_would_give() {
     );
     assert_eq!(
         arguments("table3/pcp-warm-nc100", Scale::Mini),
-        "cifar10 --data-dir DATA --preset pcp --clusters 10 --limit 5000 --width 16 --seed 0"
+        "cifar10 --data-dir DATA --preset pcp --clusters 38 --limit 5120 --width 16 --seed 0"
     );
     assert_eq!(
         arguments("table3/pcp-warm-nc100", Scale::Tiny),
-        "bundled --preset pcp --clusters 2 --limit 400 --size 16 --width 4 --epochs 12 --batch 64 --seed 0"
+        "bundled --preset pcp --clusters 13 --limit 400 --size 16 --width 4 --epochs 12 --batch 64 --seed 0"
     );
     assert_eq!(
         arguments("table6/ir-knn-cifar100", Scale::Full),
@@ -102,13 +108,13 @@ fn arguments_are_those_a_user_would_give() {
     );
     assert_eq!(
         arguments("table7/moco-knn", Scale::Mini),
-        "DATA/in100 --preset in100 --preset moco --clusters 395 --set objective.tau=0.1 --set moco.queue=258 \
-         --arch alexnet --limit 5000 --width 16 --size 64 --set data.stored=73 --seed 0"
+        "DATA/in100 --preset in100 --preset moco --clusters 808 --set objective.tau=0.1 --set moco.queue=264 \
+         --arch alexnet --limit 5120 --width 16 --size 64 --set data.stored=73 --seed 0"
     );
     assert_eq!(arguments("table9/pcp", Scale::Full), "cifar100 --data-dir DATA --preset pcp --clusters 1000 --seed 0");
     assert_eq!(
         arguments("table9/pcp", Scale::Mini),
-        "cifar10 --data-dir DATA --preset pcp --clusters 200 --limit 10000 --width 32 --seed 0"
+        "cifar10 --data-dir DATA --preset pcp --clusters 358 --limit 10000 --width 32 --seed 0"
     );
     assert_eq!(arguments("table8/dc", Scale::Full), "DATA/cub200 --preset cub200 --preset dc --clusters 500 --seed 0");
 }
@@ -224,6 +230,7 @@ fn finished(path: &Path) -> RunFolder {
         knn_best: Some(45.0),
         knn_last: Some(44.0),
         knn_pooled: None,
+        knn_whitened: None,
         knn_patches: None,
         network_share: None,
         classifier: None,
@@ -322,9 +329,9 @@ fn a_page_has_our_figures_beside_the_papers() {
 
 - accuracy of the last epoch in percent (kNN unless said), in parentheses that of the best epoch where it is more than 0.1 above; mean ± \
 standard deviation over seeds, which are 0, 1
-- scale `mini`: the first 5,000 images, width 16, 200 epochs a round; AlexNet in its 32-px form; CUB and IN-100 at 64 px; N_c \
-of 100 or more scaled by the number of images
-- N_c is 10 for 100
+- scale `mini`: the first 5,120 images (40 whole batches), width 16, 200 epochs a round; AlexNet in its 32-px form; CUB and IN-100 at 64 px; N_c \
+of 100 or more such that K_t arrives at the paper's epoch
+- N_c is 38 for 100
 - made by `pcp reproduce table1 --scale mini --data-dir DATA --out results`
 
 What we found.

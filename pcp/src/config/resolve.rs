@@ -107,7 +107,7 @@ impl Config {
         precision: Precision,
         mean_std: impl FnOnce() -> Result<[[f64; 3]; 2]>,
     ) -> Result<Resolved> {
-        let Schedule { floor, history, upper, .. } = self.schedule(samples)?;
+        let Schedule { floor, history, lower, upper, .. } = self.schedule(samples)?;
         let (size, stored) = (self.image_side(), self.stored_side());
         let every = self.evaluate.every.or(probe_interval(self.train.epochs));
         let (d, c, p, e) = (self.data, self.clusters, self.purify, self.evaluate);
@@ -124,7 +124,7 @@ impl Config {
             network: self.network,
             train: self.train.with(precision),
             clusters: c.with(floor),
-            purify: p.with(history, upper),
+            purify: p.with(history, lower, upper),
             objective: self.objective,
             method: self.method,
             and: self.and,
@@ -230,12 +230,12 @@ impl<A> ClusterSettings<A> {
 }
 
 impl<A, B> PurifySettings<A, B> {
-    fn with<H, U>(self, history: H, upper: U) -> PurifySettings<H, U> {
+    fn with<H, T>(self, history: H, lower: T, upper: T) -> PurifySettings<H, T> {
         PurifySettings {
             gamma: self.gamma,
             alpha: self.alpha,
             history,
-            lower: self.lower,
+            lower,
             upper,
             votes: self.votes,
             reliable_from: self.reliable_from,
@@ -260,14 +260,14 @@ impl From<Resolved> for Config {
         let Resolved { data: d, clusters: c, purify: p, evaluate: e, .. } = resolved;
         let (size, stored, mean, std) = (d.size, d.stored, d.mean, d.std);
         let precision = resolved.train.precision.into();
-        let (floor, history, upper, every) = (c.floor, p.history, p.upper, e.every);
+        let (floor, history, lower, upper, every) = (c.floor, p.history, p.lower, p.upper, e.every);
         Config {
             data: d.with(Auto::Value(size), Auto::Value(stored), Auto::Value(mean), Auto::Value(std)),
             augment: resolved.augment,
             network: resolved.network,
             train: resolved.train.with(precision),
             clusters: c.with(Auto::Value(floor)),
-            purify: p.with(Auto::Value(history), Auto::Value(upper)),
+            purify: p.with(Auto::Value(history), Auto::Value(lower), Auto::Value(upper)),
             objective: resolved.objective,
             method: resolved.method,
             and: resolved.and,

@@ -31,7 +31,7 @@ impl Config {
             instances_from: clusters.instances_from,
             history: value(purify.history),
             alpha: purify.alpha,
-            lower: purify.lower,
+            lower: value(purify.lower),
             upper: value(purify.upper),
             votes: purify.votes,
             reliable_from: purify.reliable_from,

@@ -276,7 +276,8 @@ pub struct ClusterSettings<Count = Auto<usize>> {
     pub progressive: bool,
     /// Which features are clustered.
     pub features: ClusterFeatures,
-    /// While K_t is at least this share of N, nothing is clustered: every sample is its own instance.
+    /// While K_t is at least this share of N, nothing is clustered: every sample is its own instance. Paper: not there; with K_t so near
+    /// to N, k-means would cost most and group next to nothing.
     pub instances_from: f64,
     /// k-means iterations.
     pub iterations: usize,
@@ -313,19 +314,20 @@ pub struct PurifySettings<Count = Auto<usize>, Threshold = Auto<f64>> {
     pub alpha: f64,
     /// How many past clusterings vote, n. Auto: 15 of 200 epochs, at least 3.
     pub history: Count,
-    /// Kept members with a vote below this are dropped.
-    pub lower: f64,
+    /// Kept members with a vote below this are dropped. Auto: 0 at n = 15 and alpha = 0.8; the same agreement of other histories.
+    pub lower: Threshold,
     /// Filtered members with at least this vote are pulled back. Auto: 0.617378 of the greatest vote, 3.0 at n = 15.
     pub upper: Threshold,
     /// Whether CP_s votes at all.
     pub votes: bool,
-    /// Share of the epochs from which CP_r acts; before it, clusters are kept whole.
+    /// Share of the epochs from which CP_r acts; before it, clusters are kept whole. Paper: not said; `pcp-paper` has 0.5.
     pub reliable_from: f64,
     /// Share of the epochs of round 0 from which clusterings are stored, and CP_s acts once n of them are.
     pub stable_from: f64,
     /// The same in later rounds (for CP_s alone; clusterings are always stored there).
     pub stable_from_later: f64,
-    /// Clusters of 2 to this many members are kept whole in round 0 before `small_until`.
+    /// Clusters of 2 to this many members are kept whole in round 0 before `small_until`. Paper: not there; it is in the authors' released
+    /// code, where early clusters of one member make nearly all samples instances, which they are not here.
     pub small: usize,
     /// Share of the epochs before which small clusters are kept whole.
     pub small_until: f64,
@@ -339,7 +341,7 @@ impl Default for PurifySettings {
             gamma: 0.5,
             alpha: 0.8,
             history: Auto::AUTO,
-            lower: 0.0,
+            lower: Auto::AUTO,
             upper: Auto::AUTO,
             votes: true,
             reliable_from: 0.0,
@@ -356,7 +358,7 @@ impl Default for PurifySettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LossForm {
-    /// `-log sum_j P(j)`, as in the authors' released code.
+    /// `-log sum_j P(j)`. Paper: Eq. 5 is the sum of logarithms; this is what the authors' released code computes.
     Logsum,
     /// `-sum_j log P(j)`, Eq. 5 as printed; its gradients grow with the cluster.
     Sumlog,
@@ -401,7 +403,7 @@ impl Default for ObjectiveSettings {
     }
 }
 
-/// Which features of a network. Config files can name the first two; the others are for options that name a layer.
+/// Which features of a network. Config files can name the first three; the others are for options that name a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureKind {
@@ -409,6 +411,8 @@ pub enum FeatureKind {
     Embedding,
     /// The output of the layer before the embedding. The kNN probe scales it to unit length.
     Pooled,
+    /// The pooled features, partially whitened, as a unit vector: a linear readout that is learned without labels.
+    Whitened,
     /// The embedding before it is scaled to unit length.
     #[serde(skip)]
     RawEmbedding,

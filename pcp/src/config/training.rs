@@ -70,7 +70,7 @@ impl Default for TrainSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PrecisionChoice {
-    /// f32.
+    /// bf16 where the CPU computes in it, f32 elsewhere.
     #[default]
     Auto,
     /// f32.
@@ -90,12 +90,13 @@ impl PrecisionChoice {
 
     /// The precision of a new run on a CPU that computes in bf16 or does not.
     fn on(self, bf16: bool) -> Result<Precision> {
-        match self.written() {
-            Precision::Bf16 if !bf16 => Err(Error::usage(
+        match self {
+            PrecisionChoice::Bf16 if !bf16 => Err(Error::usage(
                 "`precision` is bf16, and this CPU does not compute in it (it has no avx512_bf16)",
                 format!("give `precision` auto or f32, or use a CPU that does ({CAPABLE})"),
             )),
-            precision => Ok(precision),
+            PrecisionChoice::Auto if bf16 => Ok(Precision::Bf16),
+            choice => Ok(choice.written()),
         }
     }
 

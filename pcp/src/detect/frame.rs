@@ -7,7 +7,8 @@ use crate::data::resize::{Region, Resampler};
 use crate::model::Frames;
 use pcp_core::rng::Key;
 
-/// How much longer the long side may be than the short one is to be: 1000 px where that is 600.
+/// How much longer the long side may be than the short one is to be: 1000 px where that is 600. Paper: the short side alone is given;
+/// the bound is that of Faster R-CNN.
 const LONGEST: f64 = 1000.0 / 600.0;
 /// Streams of an image: its place in the epoch is 0.
 const MIRROR: u32 = 1;

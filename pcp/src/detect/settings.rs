@@ -48,7 +48,7 @@ pub struct DetectorSettings {
     pub lr: f64,
     /// Momentum.
     pub momentum: f64,
-    /// Weight decay.
+    /// Weight decay, of biases, too. Paper: 1e-4; Faster R-CNN's own release has none on biases.
     pub weight_decay: f64,
     /// Anchors per image that a step looks at.
     pub anchors: usize,

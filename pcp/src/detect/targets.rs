@@ -78,6 +78,9 @@ fn drawn(mut items: Vec<usize>, most: usize, stream: &mut Stream) -> Vec<usize> 
 
 /// Draws `count` anchors, at most half of them objects: anchors with IoU of at least 0.7 with an object, or, of each object,
 /// the anchors that overlap it most. Those below 0.3 are negative.
+///
+/// Paper: Faster R-CNN leaves anchors that cross the image's border out of training. Here they count: with few pixels most of the large
+/// ones cross it.
 pub fn sample_anchors(anchors: &[Bounds], truths: &[Truth], count: usize, stream: &mut Stream) -> AnchorSample {
     let (of_box, best, overlap) = matched(anchors, truths);
     let mut objects = Vec::new();

@@ -76,15 +76,16 @@ impl AnyModel {
         }
     }
 
-    /// Embeddings of all `pictures` in one matrix.
-    pub fn embeddings_of(
+    /// The features called `name` of all `pictures` in one matrix.
+    pub fn features_of(
         &self,
         pictures: &Pictures,
+        name: &str,
         cancel: &Cancel,
         on_images: &dyn Fn(usize),
     ) -> Result<(Matrix, Embedded)> {
         let mut all = Matrix::default();
-        let found = self.for_each_batch(pictures, EMBEDDING, cancel, on_images, &mut |_, made| {
+        let found = self.for_each_batch(pictures, name, cancel, on_images, &mut |_, made| {
             all.rows += made.rows;
             all.dim = made.dim;
             all.values.extend_from_slice(&made.values);

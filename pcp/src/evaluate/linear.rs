@@ -2,7 +2,7 @@
 //!
 //! The network stays in eval mode. Maps are average-pooled to about 9,000 numbers, training views are random as in training,
 //! and a classifier learns for 90 epochs: SGD with momentum 0.9, weight decay 1e-4, batch 256,
-//! `lr = 0.1 / sqrt(1 + 0.1 * 1e-4 * iteration)`. The fast mode takes the features of the clean views once and learns on those.
+//! `lr_t = lr / sqrt(1 + lr * decay * t)` at iteration t, lr 0.1. The fast mode takes the features of the clean views once and learns on those.
 
 use super::ProbeSplit;
 use crate::data::loader::{Draw, Loader, Part, View};
@@ -184,7 +184,7 @@ impl Student {
 
     fn learn(&mut self, x: &Matrix, labels: &[u32], settings: &LinearSettings) {
         let found = self.classifier.cross_entropy(x, labels);
-        let lr = settings.lr / (1.0 + 0.1 * 1e-4 * self.iteration as f64).sqrt();
+        let lr = settings.lr / (1.0 + settings.lr * settings.decay * self.iteration as f64).sqrt();
         self.classifier.step(&found.by_weights, Sgd { lr: lr as f32, momentum: 0.9, decay: settings.decay as f32 });
         self.iteration += 1;
         self.loss = (self.loss.0 + found.each.iter().sum::<f64>(), self.loss.1 + labels.len());

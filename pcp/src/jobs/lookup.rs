@@ -13,7 +13,7 @@ use crate::data::BadFile;
 use crate::data::Pictures;
 use crate::data::folder::list;
 use crate::decisions::{self, Decided, DecisionLog};
-use crate::embed::AnyModel;
+use crate::embed::{AnyModel, EMBEDDING};
 use crate::model::{Embedded, WhichWeights};
 use crate::observe::Observer;
 use crate::run::{FileRow, RunFolder, Warning};
@@ -249,7 +249,7 @@ impl FinishedRun {
 /// Unit embeddings of `pictures`.
 fn embed(model: &AnyModel, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
     let part = JobPart::begin("embedding", pictures.len(), observer);
-    let found = model.embeddings_of(pictures, observer.cancel(), &|n| part.more(n));
+    let found = model.features_of(pictures, EMBEDDING, observer.cancel(), &|n| part.more(n));
     part.end();
     found
 }

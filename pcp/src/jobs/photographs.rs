@@ -5,7 +5,7 @@ use super::images;
 use super::part::JobPart;
 use crate::config::usual_stored_side;
 use crate::data::{BadFile, Dataset, FileRow, Load, Pictures, Source};
-use crate::embed::AnyModel;
+use crate::embed::{AnyModel, EMBEDDING};
 use crate::model::WhichWeights;
 use crate::observe::Observer;
 use crate::patches::{PatchModel, PatchModelSettings};
@@ -81,11 +81,17 @@ impl Photographs {
         Pictures::Loaded(self.data.clone())
     }
 
-    /// Features of all images.
+    /// Embeddings of all images.
     pub(crate) fn embed(&self, observer: &Arc<dyn Observer>) -> Result<EmbeddedPhotographs> {
+        self.features(EMBEDDING, observer)
+    }
+
+    /// The features called `name` of all images.
+    pub(crate) fn features(&self, name: &str, observer: &Arc<dyn Observer>) -> Result<EmbeddedPhotographs> {
+        self.model.check_features(name)?;
         let pictures = self.pictures();
         let part = JobPart::begin("embedding", pictures.len(), observer);
-        let made = self.model.embeddings_of(&pictures, observer.cancel(), &|n| part.more(n));
+        let made = self.model.features_of(&pictures, name, observer.cancel(), &|n| part.more(n));
         part.end();
         let (features, mut found) = made?;
         found.bad.extend(self.data.bad.iter().cloned());

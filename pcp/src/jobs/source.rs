@@ -6,6 +6,7 @@ use super::photographs::{Photographs, is_images};
 use super::pictures::Gallery;
 use crate::config::Resolved;
 use crate::data::{Dataset, Source};
+use crate::embed::EMBEDDING;
 use crate::observe::Observer;
 use crate::run::{RunFolder, Warning};
 use pcp_core::error::{Error, Kind, Result};
@@ -25,8 +26,9 @@ pub enum EmbeddingSource {
     /// A matrix file (.npy, .csv, .safetensors; a row per image), a run folder, or images: a folder of them or `bundled`, whose
     /// features are learned from the images themselves, in seconds.
     Path(PathBuf),
-    /// Images (a folder, or `bundled`), and the model that gives their features: a run folder, or a model file.
-    Images(PathBuf, PathBuf),
+    /// Images (a folder, or `bundled`), the model that gives their features (a run folder, or a model file), and which features
+    /// (`embedding`, `pooled`, `whitened` or a layer).
+    Images(PathBuf, PathBuf, String),
     /// A matrix in memory, and the names of its rows where they have some.
     Memory(Arc<Matrix>, Option<Vec<String>>),
 }
@@ -35,16 +37,22 @@ impl EmbeddingSource {
     /// What messages and pages call it.
     fn shown(&self) -> String {
         match self {
-            EmbeddingSource::Path(path) | EmbeddingSource::Images(path, _) => path.display().to_string(),
+            EmbeddingSource::Path(path) | EmbeddingSource::Images(path, ..) => path.display().to_string(),
             EmbeddingSource::Memory(..) => "the matrix".to_string(),
         }
     }
 
-    /// `path`, or the images in it with the features that `model` gives, where there is one.
-    pub fn with_model(path: &Path, model: Option<&Path>) -> EmbeddingSource {
-        match model {
-            Some(model) => EmbeddingSource::Images(path.into(), model.into()),
-            None => EmbeddingSource::Path(path.into()),
+    /// `path`, or the images in it with the `features` that `model` gives, where there is one; `None` for its embeddings.
+    pub fn with_model(path: &Path, model: Option<&Path>, features: Option<&str>) -> Result<EmbeddingSource> {
+        match (model, features) {
+            (Some(model), features) => {
+                Ok(EmbeddingSource::Images(path.into(), model.into(), features.unwrap_or(EMBEDDING).into()))
+            }
+            (None, None) => Ok(EmbeddingSource::Path(path.into())),
+            (None, Some(_)) => {
+                let message = "`features` chooses among the features of a `model`, and none is given";
+                Err(Error::usage(message, "give the images, and the run folder or model file as `model`"))
+            }
         }
     }
 
@@ -117,7 +125,7 @@ impl Embeddings {
     /// Reads `source`. Names of the rows are in `files`, in the matrix, or in a file beside it.
     pub fn read(source: &EmbeddingSource, files: Option<&Path>, observer: &Arc<dyn Observer>) -> Result<Embeddings> {
         let mut photographs = None;
-        let mut read = |path: &Path, model: Option<&Path>| -> Result<Read> {
+        let mut read = |path: &Path, model: Option<(&Path, &str)>| -> Result<Read> {
             let (read, at) = of_photographs(path, model, files, observer)?;
             photographs = Some(at);
             Ok(read)
@@ -131,7 +139,7 @@ impl Embeddings {
                 };
                 (matrix.clone(), named, None)
             }
-            EmbeddingSource::Images(path, model) => read(path, Some(model))?,
+            EmbeddingSource::Images(path, model, features) => read(path, Some((model, features)))?,
             EmbeddingSource::Path(path) if is_images(path) => read(path, None)?,
             EmbeddingSource::Path(path) if path.is_dir() => of_run(path, files)?,
             EmbeddingSource::Path(path) => {
@@ -263,15 +271,15 @@ type Read = (Arc<Matrix>, Names, Option<(RunFolder, Resolved)>);
 /// The features of images, by a model that is given or learned from them.
 fn of_photographs(
     path: &Path,
-    model: Option<&Path>,
+    model: Option<(&Path, &str)>,
     files: Option<&Path>,
     observer: &Arc<dyn Observer>,
 ) -> Result<(Read, PhotographsAt)> {
     if files.is_some() {
         return Err(Error::usage("`files` is for matrices", "leave it out: images have their own names"));
     }
-    let photographs = Photographs::open(&path.to_string_lossy(), None, model, 0, observer)?;
-    let found = photographs.embed(observer)?;
+    let photographs = Photographs::open(&path.to_string_lossy(), None, model.map(|(path, _)| path), 0, observer)?;
+    let found = photographs.features(model.map_or(EMBEDDING, |(_, features)| features), observer)?;
     for bad in &found.bad {
         observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
     }

@@ -127,7 +127,7 @@ fn best_cluster(
 /// The rules of purification in this epoch.
 fn rules(plan: &Plan, history: &History, (round, epoch): At) -> Rules {
     let (p, schedule) = (&plan.config.purify, &plan.schedule);
-    let votes = Votes { alpha: p.alpha, lower: p.lower, upper: schedule.upper };
+    let votes = Votes { alpha: p.alpha, lower: schedule.lower, upper: schedule.upper };
     Rules {
         gamma: schedule.filters(round, epoch).then_some(p.gamma),
         whole_up_to: schedule.whole_up_to(round, epoch),

@@ -125,6 +125,11 @@ impl Combination {
         }
     }
 
+    /// The readout of the network's pooled features.
+    pub(super) fn pooled(&self) -> &Readout {
+        &self.pooled
+    }
+
     /// The same with another share of the network.
     pub fn with_weight(mut self, weight: f64) -> Combination {
         self.card.weight = weight;

@@ -1,6 +1,6 @@
 //! Features of any number of images, which are read and embedded batch by batch.
 
-use super::{Extractor, Model};
+use super::{Extractor, Model, WHITENED};
 use crate::config::FeatureKind;
 use crate::data::{BadFile, Batch, CleanView, FileRow, Image, Pictures};
 use pcp_core::cancel::Cancel;
@@ -17,9 +17,17 @@ pub struct Embedded {
 }
 
 impl Model {
-    /// The features called `name`: `embedding`, `pooled`, or a layer (`layer1` to `layer4`, `conv1` to `conv5`).
+    /// The features called `name`: `embedding`, `pooled`, `whitened` where the model has a readout, or a layer (`layer1` to
+    /// `layer4`, `conv1` to `conv5`).
     pub fn feature_kind(&self, name: &str) -> Result<FeatureKind> {
-        self.network.feature_kind(name)
+        match name {
+            WHITENED if self.weights.has_whitened() => Ok(FeatureKind::Whitened),
+            WHITENED => Err(Error::usage(
+                "this model has no readout that whitens its features",
+                "use the last weights of a finished run, which have one, or the features pooled",
+            )),
+            name => self.network.feature_kind(name),
+        }
     }
 
     /// Embeddings of images in memory, as unit vectors, one row per image.

@@ -6,6 +6,7 @@ use crate::data::Batch;
 use pcp_core::error::Result;
 use pcp_core::io::npy::write_npz;
 use pcp_core::io::tensors::Tensors;
+use pcp_core::matrix::Matrix;
 use pcp_core::rng::{Key, Purpose};
 use std::path::Path;
 
@@ -15,6 +16,7 @@ struct ExportSample {
     input: Vec<f32>,
     pooled: Vec<f32>,
     embedding: Vec<f32>,
+    whitened: Option<Matrix>,
 }
 
 impl Model {
@@ -24,14 +26,18 @@ impl Model {
     }
 
     /// Writes `count` images of noise as the exported network takes them (`preprocessed`: values from 0 to 1), with this
-    /// network's features of them, as NPZ: `input`, `pooled`, `embedding`.
+    /// network's features of them, as NPZ: `input`, `pooled`, `embedding`, and `whitened` where there is a readout.
     pub fn write_sample(&self, path: &Path, count: usize, preprocessed: bool) -> Result<()> {
         let side = self.network.size;
         let sample = self.sample(count, preprocessed);
         write_npz(path, |z| {
             z.add_shaped("input", &[count, 3, side, side], &sample.input)?;
             z.add_shaped("pooled", &[count, self.network.pooled], &sample.pooled)?;
-            z.add_shaped("embedding", &[count, self.network.embedding], &sample.embedding)
+            z.add_shaped("embedding", &[count, self.network.embedding], &sample.embedding)?;
+            match &sample.whitened {
+                Some(whitened) => z.add_shaped("whitened", &[count, whitened.dim], &whitened.values),
+                None => Ok(()),
+            }
         })
     }
 
@@ -51,7 +57,12 @@ impl Model {
             pixels[((n * side + y) * side + x) * 3 + c] = normal;
         }
         let batch = Batch { rows: count, pixels };
-        let features = |kind| self.network.features(&self.weights, &batch, kind).values;
-        ExportSample { input, pooled: features(FeatureKind::Pooled), embedding: features(FeatureKind::Embedding) }
+        let features = |kind| self.network.features(&self.weights, &batch, kind);
+        ExportSample {
+            input,
+            pooled: features(FeatureKind::Pooled).values,
+            embedding: features(FeatureKind::Embedding).values,
+            whitened: self.weights.readout().map(|_| features(FeatureKind::Whitened)),
+        }
     }
 }

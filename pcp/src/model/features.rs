@@ -20,7 +20,7 @@ impl Network {
         maps.chain([("pooled".into(), FeatureKind::Pooled), ("embedding".into(), FeatureKind::Embedding)]).collect()
     }
 
-    /// The features called `name`: `embedding`, `pooled`, or a layer.
+    /// The features of any weights that are called `name`: `embedding`, `pooled`, or a layer.
     pub fn feature_kind(&self, name: &str) -> Result<FeatureKind> {
         let known = self.feature_kinds();
         known.iter().find(|(known, _)| known == name).map(|(_, kind)| *kind).ok_or_else(|| {

@@ -199,7 +199,7 @@ impl Network {
 
     /// Features of a batch, all but maps.
     fn forward(&self, pass: &Pass, x: Tensor<4>, kind: FeatureKind) -> Tensor<2> {
-        assert!(!matches!(kind, FeatureKind::Map(_)), "training and inference of maps go through `maps`");
+        assert!(!matches!(kind, FeatureKind::Map(_) | FeatureKind::Whitened), "these are made from what this gives");
         let mut v = self.forward_body(pass, x, &mut |_, _| ());
         if kind == FeatureKind::Pooled {
             return v;
@@ -255,6 +255,9 @@ impl Network {
     pub(super) fn vectors(&self, weights: &Weights, batch: &Batch, kind: FeatureKind) -> Matrix {
         if let Some(combination) = weights.combination().filter(|_| kind == FeatureKind::Embedding) {
             return combination.embed(self, weights, batch);
+        }
+        if kind == FeatureKind::Whitened {
+            return self.whitened(weights, batch);
         }
         let blocks = self.by_block(batch, |block| {
             to_features(self.forward(&Pass::inference(weights), self.tensor(block), kind)).values

@@ -1,5 +1,5 @@
-//! A network as an ONNX model (opset 17): image `[batch, 3, side, side]` in, `embedding` (unit vectors) and `pooled` out, any number
-//! of images at once. Arrays keep torchvision's names.
+//! A network as an ONNX model (opset 17): image `[batch, 3, side, side]` in, `embedding` (unit vectors) and `pooled` out, and
+//! `whitened` where the model has a readout, any number of images at once. Arrays keep torchvision's names.
 
 use super::Model;
 use super::graph::{GraphNode, Op};
@@ -43,6 +43,11 @@ impl Model {
             let inputs: Vec<String> = node.inputs.iter().map(|v| value(*v)).collect();
             made = made.each(operations(node, &inputs, &value(i + 1)), |m, op| m.message(1, &op));
         }
+        let readout = self.weights.readout();
+        if readout.is_some() {
+            made = made.message(1, &operation("Gemm", &["pooled", "readout.map", "readout.bias"], "read", &[("transB", Attribute::Int(1))]));
+            made = made.each(unit("read", "whitened"), |m, op| m.message(1, &op));
+        }
         made = made.bytes(2, "pcp");
         for array in self.network.named(&self.weights) {
             made = made.message(5, &tensor(&array.name, &array.shape, &array.values));
@@ -53,10 +58,18 @@ impl Model {
             made = made.message(5, &tensor("image.mean", &[1, 3, 1, 1], &channels(self.card.mean)));
             made = made.message(5, &tensor("image.std", &[1, 3, 1, 1], &channels(self.card.std)));
         }
+        if let Some(readout) = readout {
+            let map = &readout.map;
+            made = made.message(5, &tensor("readout.map", &[map.rows, map.dim], &map.values));
+            made = made.message(5, &tensor("readout.bias", &[map.rows], &readout.bias()));
+        }
         let side = self.network.size;
         made = made.message(11, &described("input", &[3, side, side]));
         made = made.message(12, &described("embedding", &[self.network.embedding]));
         made = made.message(12, &described("pooled", &[self.network.pooled]));
+        if let Some(readout) = readout {
+            made = made.message(12, &described("whitened", &[readout.map.rows]));
+        }
         whole(&made, &self.facts(preprocess))
     }
 
@@ -64,11 +77,17 @@ impl Model {
     fn facts(&self, preprocess: bool) -> [(&'static str, String); 4] {
         let values = if preprocess { "RGB from 0 to 1" } else { "RGB from 0 to 1, minus mean, divided by std" };
         let list = |v: [f64; 3]| v.map(|x| x.to_string()).join(" ");
+        let outputs = match self.weights.readout() {
+            Some(_) => {
+                "embedding: unit vectors; pooled: the output of the layer before them; whitened: pooled, partially whitened, unit vectors"
+            }
+            None => "embedding: unit vectors; pooled: the output of the layer before them",
+        };
         [
             ("input", format!("{values}; {}", self.card.preprocessing())),
             ("mean", list(self.card.mean)),
             ("std", list(self.card.std)),
-            ("outputs", "embedding: unit vectors; pooled: the output of the layer before them".into()),
+            ("outputs", outputs.into()),
         ]
     }
 }

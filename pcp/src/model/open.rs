@@ -1,7 +1,7 @@
 //! Opening a trained network: from a run folder, one of its files, or a file of another tool.
 
 use super::foreign::recognised;
-use super::{Combination, CombinationCard, Model, ModelCard, Named, named_arrays};
+use super::{Combination, CombinationCard, Model, ModelCard, Named, named_arrays, whitening};
 use crate::config;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
@@ -91,12 +91,13 @@ impl Model {
         if which == WhichWeights::Untrained {
             return Model::untrained(card, config.train.seed);
         }
-        let mut beside = None;
+        let (mut beside, mut readout) = (None, None);
         let (file, trained, arrays) = match weights_file(run, which)? {
             WeightsFile::Model(file) => {
                 let Tensors { about: ModelCard { round, epoch, combination, .. }, arrays } = Tensors::read(&file)?;
                 card.combination = combination;
                 beside = combined(&card, &arrays, network.pooled).map_err(|e| e.at(&file))?;
+                readout = whitening::from_arrays(&arrays, network.pooled).map_err(|e| e.at(&file))?;
                 let trained = (config.train.rounds > 0).then_some((round, epoch));
                 (file, trained, named_arrays(arrays, ""))
             }
@@ -107,7 +108,7 @@ impl Model {
         };
         (card.round, card.epoch) = trained.unwrap_or_default();
         let mut weights = network.from_named(&arrays).map_err(|e| e.at(&file))?;
-        weights.combination = beside;
+        (weights.combination, weights.readout) = (beside, readout);
         Ok(Model { network: Arc::new(network), weights, card, file: Some(file), trained })
     }
 
@@ -124,11 +125,12 @@ impl Model {
 
     /// The network of a safetensors file.
     fn of_file(path: &Path) -> Result<Model> {
-        let mut beside = None;
+        let (mut beside, mut readout) = (None, None);
         let (card, arrays, ours) = match Tensors::<ModelCard>::read_any(path)? {
             Source::Ours(file) => {
                 let pooled = file.about.build()?.pooled;
                 beside = combined(&file.about, &file.arrays, pooled).map_err(|e| e.at(path))?;
+                readout = whitening::from_arrays(&file.arrays, pooled).map_err(|e| e.at(path))?;
                 (file.about, named_arrays(file.arrays, ""), true)
             }
             Source::Theirs(arrays) => {
@@ -138,7 +140,7 @@ impl Model {
         };
         let network = card.build()?;
         let mut weights = network.from_named(&arrays).map_err(|e| e.at(path))?;
-        weights.combination = beside;
+        (weights.combination, weights.readout) = (beside, readout);
         let trained = ours.then_some((card.round, card.epoch));
         Ok(Model { network: Arc::new(network), weights, card, file: Some(path.to_path_buf()), trained })
     }

@@ -5,6 +5,7 @@ use super::layers::Moments;
 use burn::tensor::{Device, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::Array;
+use pcp_core::readout::Readout;
 use pcp_core::rng::{Key, Purpose};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub struct Weights {
     pub(super) buffers: Vec<Vec<f32>>,
     /// Patch features beside the network, where its embedding has them.
     pub(super) combination: Option<Arc<Combination>>,
+    /// The readout of the pooled features, where one was learned.
+    pub(super) readout: Option<Arc<Readout>>,
 }
 
 impl Weights {
@@ -92,6 +95,7 @@ impl Weights {
             parameters: parameters.iter().enumerate().map(|(i, s)| flat(s.values(i, seed))).collect(),
             buffers: buffers.iter().map(|s| s.values(0, seed)).collect(),
             combination: None,
+            readout: None,
         }
     }
 
@@ -118,6 +122,7 @@ impl Weights {
             parameters: parameters.iter().map(|s| find(s).map(flat)).collect::<Result<_>>()?,
             buffers: buffers.iter().map(find).collect::<Result<_>>()?,
             combination: None,
+            readout: None,
         })
     }
 

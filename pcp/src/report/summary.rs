@@ -143,6 +143,7 @@ pub fn results(contents: &Contents) -> Vec<(&'static str, Option<String>)> {
         ("kNN, best", percent(result.and_then(|r| r.knn_best))),
         ("kNN, last", percent(knn(contents).1)),
         ("kNN, pooled", percent(result.and_then(|r| r.knn_pooled))),
+        ("kNN, whitened", percent(result.and_then(|r| r.knn_whitened))),
         ("Classifier", percent(result.and_then(|r| r.classifier))),
         ("Clusters", clusters.map(thousands)),
         ("Kept", kept.map(|k| format!("{:.0} %", 100.0 * k))),

@@ -66,6 +66,9 @@ pub struct RunResult {
     /// kNN of the pooled features at the last epoch.
     #[serde(default)]
     pub knn_pooled: Option<f64>,
+    /// kNN of the pooled features, partially whitened, at the last epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knn_whitened: Option<f64>,
     /// kNN of the patch features alone, where the system has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knn_patches: Option<f64>,
@@ -139,6 +142,7 @@ impl RunResult {
             "the same on pooled features"
         };
         percent(pooled, self.knn_pooled, String::new());
+        percent("the same, whitened", self.knn_whitened, String::new());
         percent("classifier on the test images", self.classifier, String::new());
         rows.push(("clusters".into(), self.clusters.to_string()));
         rows.push(("images kept in them, at the end".into(), format!("{:.0} %", self.kept * 100.0)));

@@ -54,6 +54,7 @@ fn run(setup: &Setup) -> Result<RunResult> {
         knn_best: knn,
         knn_last: knn,
         knn_pooled: None,
+        knn_whitened: None,
         knn_patches: knn,
         network_share: None,
         classifier: None,

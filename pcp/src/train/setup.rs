@@ -9,7 +9,7 @@ use crate::evaluate::Probe;
 use crate::evaluate::heatmap::heat;
 use crate::method::{self, At, Memory, Method, Plan, pcp};
 use crate::model::classifier::Classifier;
-use crate::model::{Extractor, ModelCard, Network, Weights, named_arrays};
+use crate::model::{Extractor, ModelCard, Network, Weights, named_arrays, whitening, whitening_arrays};
 use crate::observe::Observer;
 use crate::run::{About, Bound, RunFolder, Warning, WarningRecord};
 use pcp_core::cancel::Cancel;
@@ -18,12 +18,15 @@ use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
 use pcp_core::purify::{History, Purified};
+use pcp_core::readout::Readout;
 use pcp_core::rng::Purpose;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Images whose heat maps a run keeps.
 const HEATED: usize = 48;
+/// Images that a readout is learned from at the most.
+const READ_OUT: usize = 20_000;
 
 /// A run, ready to train.
 pub struct Setup {
@@ -242,16 +245,30 @@ impl Setup {
     }
 
     /// kNN accuracy of the pooled features of `weights`, when there are labels.
-    pub(super) fn probe_pooled(&self, weights: &Weights) -> Result<Option<f64>> {
+    pub(super) fn probe_features(&self, weights: &Weights, kind: FeatureKind) -> Result<Option<f64>> {
         let Some(probe) = &self.probe else { return Ok(None) };
         self.observer.begin("kNN probe", probe.images());
-        let pooled = probe.with_features(FeatureKind::Pooled);
-        pooled.network(&self.network, weights, self.cancel(), &|n| self.observer.advance(n)).map(Some)
+        let probe = probe.with_features(kind);
+        probe.network(&self.network, weights, self.cancel(), &|n| self.observer.advance(n)).map(Some)
     }
 
     /// kNN accuracy of the pixels, when there are labels.
     pub(super) fn probe_pixels(&self) -> Result<Option<f64>> {
         self.probe.as_ref().map(|probe| probe.pixels(self.cancel())).transpose()
+    }
+
+    /// The readout that whitens the pooled features, learned from the training images, or from some of very many.
+    pub(super) fn whitening(&self, weights: &Weights) -> Result<Readout> {
+        let n = self.plan.samples();
+        let read = n.min(READ_OUT);
+        let rows: Vec<usize> = (0..read).map(|i| i * n / read).collect();
+        self.observer.begin("readout", rows.len());
+        let extractor =
+            Extractor { network: &self.network, weights, cancel: self.cancel(), on_images: &|n| self.observer.advance(n) };
+        let batches = self.loader.rows(Part::Train, &rows, View::Clean);
+        let pooled = extractor.stream(batches, rows.len(), &[FeatureKind::Pooled])?;
+        let pooled = pooled.into_iter().next().unwrap_or_default();
+        self.cancel().run(move || whitening(&pooled))?
     }
 
     /// Writes where the network looks in a few of the images.
@@ -284,6 +301,9 @@ impl Setup {
         if let Some(combination) = weights.combination() {
             about.combination = Some(combination.card.clone());
             arrays.extend(combination.arrays());
+        }
+        if let Some(readout) = weights.readout() {
+            arrays.extend(whitening_arrays(readout));
         }
         if let Some(c) = self.label_classifier(state) {
             let shape = vec![c.weight.rows, c.weight.dim];

@@ -87,7 +87,7 @@ impl Trial {
             let clusters = schedule.clusters(at.0, at.1);
             let clusters = if needed.is_none() || schedule.all_instances(clusters) { n } else { clusters };
             let assignments = if clusters < n { method.clustering_steps(plan) } else { 0 };
-            let probes = schedule.probes(at.0, at.1) && !method.reads_out();
+            let probes = schedule.probes(at.1) && !method.reads_out();
             let probed = if probes { self.probe_seconds(setup) } else { 0.0 };
             let seconds = method.steps(plan) as f64 * step
                 + seen as f64 * self.embed

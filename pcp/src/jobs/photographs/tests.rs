@@ -79,7 +79,7 @@ fn a_folder_is_clustered_and_purified_with_its_pictures() {
     embed(&kept, &silent()).unwrap();
     let by_model = ClusterOptions {
         k: ClusterCount::Exactly(3),
-        ..ClusterOptions::new(EmbeddingSource::with_model(&images, Some(&model)))
+        ..ClusterOptions::new(EmbeddingSource::with_model(&images, Some(&model), None).unwrap())
     };
     assert_eq!(cluster(&by_model, &silent()).unwrap().rows, found.rows);
 }
