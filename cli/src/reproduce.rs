@@ -442,8 +442,8 @@ mod tests {
         let job = session.jobs.iter().find(|job| job.title().starts_with("table1/dc")).unwrap();
         assert_eq!(
             session.command(job),
-            "pcp train cifar10 --data-dir DATA --preset dc --clusters 10 --limit 5000 --width 16 --seed 0 --out \
-             'my results/mini/runs/cifar10-dc-k10-s0'"
+            "pcp train cifar10 --data-dir DATA --preset dc --clusters 38 --limit 5120 --width 16 --seed 0 --out \
+             'my results/mini/runs/cifar10-dc-k38-s0'"
         );
     }
 

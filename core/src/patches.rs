@@ -9,6 +9,9 @@
 //!    what the mirror image of `c` finds counts for `c` in the mirrored cell, so that an image and its mirror image have the same code;
 //! 5. the readout: square root, then the directions in which images differ more than views of one image do ([`crate::readout`]).
 //!
+//! All of that is done at one or several levels: the image, and the image halved again and again, in which a patch sees more. Codes of the
+//! levels are put one after the other.
+//!
 //! Steps 1, 2 and 4 are one matrix product: `Z` and the centroids are folded into filters. Its results are summed while
 //! they are in the first cache and never stored, and a filter and its mirror image cost as much as one.
 
@@ -68,6 +71,8 @@ pub struct PatchSettings {
     pub epsilon: f64,
     /// Cells of the pooling grid along a side.
     pub cells: usize,
+    /// Levels: the image, and as many times its halves less one. The step halves, too, down to 1.
+    pub levels: usize,
     /// Everything random follows from it.
     pub seed: u64,
 }
@@ -83,6 +88,7 @@ impl Default for PatchSettings {
             threshold: 0.25,
             epsilon: 0.1,
             cells: 2,
+            levels: 1,
             seed: 0,
         }
     }
@@ -97,33 +103,46 @@ impl PatchSettings {
             ("centroids", self.centroids),
             ("samples", self.samples),
             ("cells", self.cells),
+            ("levels", self.levels),
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(Error::usage(format!("patches.{name} is 0"), format!("give patches.{name} a number above 0")));
         }
-        if self.patch > side {
-            let message = format!("patches of {} pixels do not fit into images of {side}", self.patch);
-            return Err(Error::usage(message, format!("give patches.patch at most {side}")));
+        // Halved more often, no image has a pixel left.
+        let smallest = if self.levels <= usize::BITS as usize { side >> (self.levels - 1) } else { 0 };
+        if self.patch > smallest {
+            let message = format!("patches of {} pixels do not fit into images of {smallest}", self.patch);
+            return Err(Error::usage(
+                message,
+                format!("give patches.patch at most {smallest}, or fewer patches.levels"),
+            ));
         }
-        if self.cells > self.positions(side) {
+        let coarsest = (0..self.levels).map(|level| self.level(side, level).positions).min().unwrap_or(0);
+        if self.cells > coarsest {
             let message = format!("a grid of {} cells a side is finer than the patches of an image", self.cells);
-            return Err(Error::usage(message, format!("give patches.cells at most {}", self.positions(side))));
+            return Err(Error::usage(message, format!("give patches.cells at most {coarsest}")));
         }
         Ok(())
     }
 
-    /// Patches along a side of an image.
-    fn positions(&self, side: usize) -> usize {
-        (side - self.patch) / self.stride + 1
+    /// The images of `side` pixels at a level.
+    pub fn level(&self, side: usize, level: usize) -> Level {
+        let (side, stride) = (side >> level, (self.stride >> level).max(1));
+        Level { side, stride, positions: (side - self.patch) / stride + 1 }
     }
 
-    /// Rows and columns of the filters.
+    /// Rows and columns of the filters of all levels.
     pub fn filter_shape(&self) -> (usize, usize) {
-        (self.centroids, self.dim() + 1)
+        (self.levels * self.centroids, self.dim() + 1)
     }
 
     /// Numbers of an encoded image.
     pub fn features(&self) -> usize {
+        self.levels * self.level_features()
+    }
+
+    /// Numbers of an image that is encoded at one level.
+    fn level_features(&self) -> usize {
         self.cells * self.cells * 2 * self.centroids
     }
 
@@ -133,13 +152,25 @@ impl PatchSettings {
     }
 }
 
-/// Filters learned from patches; they turn an image into `cells^2 * 2 * centroids` numbers that are 0 or more.
+/// Images at a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Their side.
+    pub side: usize,
+    /// The step between patches.
+    pub stride: usize,
+    /// Patches along a side.
+    pub positions: usize,
+}
+
+/// Filters learned from patches; they turn an image into `levels * cells^2 * 2 * centroids` numbers that are 0 or more.
 pub struct Patches {
     settings: PatchSettings,
     side: usize,
-    /// `[centroids, dim + 1]`: centroid times ZCA, and what the mean patch gives, negated.
+    /// `[levels * centroids, dim + 1]`: centroid times ZCA, and what the mean patch gives, negated; level by level.
     filters: Matrix,
-    packed: PackedPairs,
+    /// The filters of every level.
+    packed: Vec<PackedPairs>,
 }
 
 impl Patches {
@@ -150,17 +181,22 @@ impl Patches {
         if images.is_empty() {
             return Err(Error::data("there are no images to take patches from", "give a folder with images"));
         }
-        let mut patches = extract::sampled(images, settings, cancel)?;
-        let whitening = zca::Zca::learn(&patches, settings.patch, settings.epsilon)?;
-        whitening.apply(&mut patches);
-        let centroids = centroids::learn(&patches, settings, cancel)?;
-        Ok(Patches::new(settings.clone(), side, whitening.fold(&centroids)))
+        let mut filters = Vec::new();
+        for level in 0..settings.levels {
+            let mut patches = extract::sampled(images, settings, level, cancel)?;
+            let whitening = zca::Zca::learn(&patches, settings.patch, settings.epsilon)?;
+            whitening.apply(&mut patches);
+            let centroids = centroids::learn(&patches, settings, level, cancel)?;
+            filters.extend(whitening.fold(&centroids).values);
+        }
+        Ok(Patches::new(settings.clone(), side, Matrix::new(settings.dim() + 1, filters)))
     }
 
     /// Patches from their filters, as [`Patches::filters`] gives them.
     pub fn new(settings: PatchSettings, side: usize, filters: Matrix) -> Patches {
         assert_eq!((filters.rows, filters.dim), settings.filter_shape(), "filters of other settings");
-        let packed = encode::packed(&filters, settings.patch);
+        let of_level = |rows: &[f32]| encode::packed(&Matrix::new(filters.dim, rows.to_vec()), settings.patch);
+        let packed = filters.values.chunks_exact(settings.centroids * filters.dim).map(of_level).collect();
         Patches { settings, side, filters, packed }
     }
 
@@ -174,7 +210,7 @@ impl Patches {
         self.side
     }
 
-    /// `[centroids, dim + 1]`: the product of a row with a patch whose contrast is normalised, and a 1 behind it, is `x . c`.
+    /// `[levels * centroids, dim + 1]`: the product of a row with a patch whose contrast is normalised, and a 1 behind it, is `x . c`.
     pub fn filters(&self) -> &Matrix {
         &self.filters
     }
@@ -184,7 +220,7 @@ impl Patches {
         self.settings.features()
     }
 
-    /// The images `range` encoded, a row each: for every cell of the grid, the positive sides of all centroids, then the negative.
+    /// The images `range` encoded, a row each: for every level and every cell of the grid, the positive sides of all centroids, then the negative.
     pub fn encode(&self, images: &dyn Images, range: std::ops::Range<usize>, cancel: &Cancel) -> Result<Matrix> {
         self.encode_rows(images, &range.collect::<Vec<_>>(), cancel)
     }

@@ -297,7 +297,7 @@ fn usage_errors_are_explained() {
         (&["--set", "purify.gama=0.5"][..], &["purify.gama", "purify.gamma"][..]),
         (&["--set", "train.lr=fast"], &["train.lr"]),
         (&["--gamma", "1.5"], &["purify.gamma", "between 0 and 1"]),
-        (&["--set", "purify.alpha=0.4"], &["purify.lower", "alpha must be above"]),
+        (&["--set", "purify.alpha=0.4", "--set", "purify.lower=0"], &["purify.lower", "alpha must be above"]),
         (&["--set", "purify.alpha=1.4"], &["purify.alpha"]),
         (&["--clusters", "31", "--limit", "30"], &["31", "30 training images"]),
         (&["--clusters", "many"], &["clusters.floor"]),

@@ -58,7 +58,7 @@ fn a_table_is_run_cell_by_cell_and_never_twice() {
             assert!(!record[key].is_null(), "{key}: {record}");
         }
         let command = record["command"].as_str().unwrap();
-        assert!(command.starts_with(&format!("pcp train bundled --preset {system} --clusters 2 ")), "{command}");
+        assert!(command.starts_with(&format!("pcp train bundled --preset {system} --clusters 13 ")), "{command}");
         assert!(command.contains(" --out ") && !command.contains("reproduce"), "{command}");
     }
     let table = page(&out, "table1.md");
@@ -84,7 +84,7 @@ fn killed_or_stopped_inside_a_cell_it_resumes_there() {
     let whole = dir.path().join("whole");
     succeed(&tiny(&whole, &["table1", "--only", "table1/dc", "--quiet"]));
     let args = tiny(&out, &["table1", "--only", "table1/dc", "--only", "table1/pc", "--quiet"]);
-    let run_folder = out.join("tiny/runs/bundled-dc-k2-s0");
+    let run_folder = out.join("tiny/runs/bundled-dc-k13-s0");
     let epochs = || fs::read_to_string(run_folder.join("metrics.jsonl")).unwrap_or_default().lines().count();
     let start = || pcp(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
 
@@ -109,7 +109,7 @@ fn killed_or_stopped_inside_a_cell_it_resumes_there() {
     succeed(&args);
     let log = fs::read_to_string(run_folder.join("train.log")).unwrap();
     assert_eq!(log.matches("going on").count(), 2, "{log}");
-    assert_same(&bits(&whole.join("tiny/runs/bundled-dc-k2-s0")), &bits(&run_folder));
+    assert_same(&bits(&whole.join("tiny/runs/bundled-dc-k13-s0")), &bits(&run_folder));
     let (whole, resumed) = (record(&whole, "table1/dc-s0.json"), record(&out, "table1/dc-s0.json"));
     assert_eq!(whole["accuracy_per_epoch"], resumed["accuracy_per_epoch"]);
     assert!(succeed(&tiny(&out, &["table1", "--list"])).contains("done    table1/pc"));
@@ -152,7 +152,7 @@ fn rounds_of_one_run_are_cells_of_their_own() {
 fn a_failed_cell_is_reported_and_the_others_run() {
     let (_dir, out) = place("results");
     succeed(&tiny(&out, &["table1", "--only", "table1/dc", "--quiet"]));
-    let config = out.join("tiny/runs/bundled-dc-k2-s0/config.toml");
+    let config = out.join("tiny/runs/bundled-dc-k13-s0/config.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("lr = 0.03\n", "lr = 0.5\n")).unwrap();
     let said = fail(1, &tiny(&out, &["table1", "--only", "table1/dc", "--only", "table1/pc"]));
@@ -243,7 +243,7 @@ fn detectors_are_built_on_the_runs_that_are_there() {
         command.starts_with("pcp detect train ") && command.contains(" --classes disc,square,triangle "),
         "{command}"
     );
-    let made = out.join("tiny/runs/bundled-pcp-k8-s0-voc/eval/test.json");
+    let made = out.join("tiny/runs/bundled-pcp-k46-s0-voc/eval/test.json");
     let before = fs::metadata(&made).unwrap().modified().unwrap();
     succeed(&args);
     assert_eq!(fs::metadata(&made).unwrap().modified().unwrap(), before, "what is there is not made again");
@@ -272,14 +272,14 @@ fn the_tiny_pcp_cell_has_all_phases() {
     let number = |epoch: &serde_json::Value, key: &str| epoch[key].as_f64().unwrap();
     let any = |key: &str| epochs.iter().any(|e| number(e, key) > 0.0);
     let (first, last) = (&epochs[0], epochs.iter().rfind(|e| number(e, "round") == 0.0).unwrap());
-    assert!(number(first, "clusters") > 300.0 && number(last, "clusters") == 8.0, "K fell to its floor");
+    assert!(number(first, "clusters") > 300.0 && number(last, "clusters") == 46.0, "K fell to its floor");
     assert!(any("kept") && any("dropped") && any("pulled_back"), "CP_r and CP_s acted: {metrics}");
     assert!(first["loss_is"].is_number() && last["loss_is"].is_null(), "the warm-up ended");
     assert!(number(last, "lr") < 0.02 * number(first, "lr"), "lr dropped twice");
     let second: Vec<_> = epochs.iter().filter(|e| number(e, "round") == 1.0).collect();
     assert_eq!(second.len(), 12, "round 2 was there");
     assert_eq!(number(second[0], "lr"), number(first, "lr"), "and began with the lr of the first");
-    assert!(second.iter().all(|e| number(e, "clusters") == 8.0 && e["loss_is"].is_null()));
+    assert!(second.iter().all(|e| number(e, "clusters") == 46.0 && e["loss_is"].is_null()));
 }
 
 #[test]

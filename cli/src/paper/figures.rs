@@ -79,11 +79,7 @@ pub fn figures() -> Vec<Figure> {
         Figure {
             number: 1,
             title: "where the network looks while it learns",
-            panels: vec![
-                heat(1, "ir", "IR", system("ir")),
-                heat(1, "dc", "DC", system("dc").clusters(FLOOR)),
-                warm(1),
-            ],
+            panels: vec![heat(1, "ir", "IR", system("ir")), heat(1, "dc", "DC", system("dc").clusters(FLOOR)), warm(1)],
         },
         Figure {
             number: 4,

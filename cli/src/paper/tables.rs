@@ -251,7 +251,9 @@ fn table7() -> Table {
             system("MoCo", "moco", moco, [50.1, 55.4]),
             system("PCP", "pcp", Recipe::new(In100, "pcp"), [50.7, 56.9]),
         ],
-        notes: &["MoCo with the paper's temperature 0.1 and its queue of 6,528, which is scaled by the number of images"],
+        notes: &[
+            "MoCo with the paper's temperature 0.1 and its queue of 6,528, which is scaled by the number of images",
+        ],
     }
 }
 

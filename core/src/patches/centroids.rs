@@ -13,9 +13,9 @@ use rayon::prelude::*;
 const BLOCK: usize = 2048;
 
 /// `settings.centroids` unit vectors such that every row of `patches` has a large `|x . c|` with one of them or its mirror image.
-pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, cancel: &Cancel) -> Result<Matrix> {
+pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, level: usize, cancel: &Cancel) -> Result<Matrix> {
     let (k, d) = (settings.centroids, patches.dim);
-    let key = Key { purpose: Purpose::PatchCentroids, seed: settings.seed, round: 0, epoch: 0 };
+    let key = Key { purpose: Purpose::PatchCentroids, seed: settings.seed, round: 0, epoch: level as u32 };
     let drawn = |c: usize, iteration: u32| {
         let mut random = key.stream(c as u64, iteration);
         let mut row: Vec<f32> = (0..d).map(|_| random.normal()).collect();

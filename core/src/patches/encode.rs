@@ -4,7 +4,7 @@
 //! ([`crate::dots::paired`]): with `p` and `p'` a pixel and its mirror image within the patch, the even numbers are `p + p'` and
 //! the odd ones `p - p'`.
 
-use super::{Images, Patches, extract};
+use super::{Images, Level, Patches, extract};
 use crate::cancel::Cancel;
 use crate::dots::WIDTH;
 use crate::dots::paired::{PackedPairs, VisitPairs, products};
@@ -21,7 +21,12 @@ pub(super) fn encode(patches: &Patches, images: &dyn Images, rows: &[usize], can
         |scratch, (out, &i)| {
             cancel.check()?;
             images.read(i, &mut scratch.image)?;
-            scratch.encode(patches, out);
+            for (level, out) in out.chunks_exact_mut(patches.settings.level_features()).enumerate() {
+                if level > 0 {
+                    extract::halve(&mut scratch.image, side >> (level - 1));
+                }
+                scratch.encode(patches, level, out);
+            }
             Ok::<(), crate::error::Error>(())
         },
     )?;
@@ -91,10 +96,12 @@ impl Scratch {
         }
     }
 
-    fn encode(&mut self, patches: &Patches, out: &mut [f32]) {
+    /// Encodes the image, which is that of `level`.
+    fn encode(&mut self, patches: &Patches, level: usize, out: &mut [f32]) {
         let settings = &patches.settings;
-        let (cells, stride, k) = (settings.cells, settings.stride, settings.centroids);
-        let (positions, padded) = (settings.positions(patches.side), k.next_multiple_of(WIDTH));
+        let (cells, k) = (settings.cells, settings.centroids);
+        let (Level { side, stride, positions }, padded) =
+            (settings.level(patches.side, level), k.next_multiple_of(WIDTH));
         // Position p belongs to cell p * cells / positions.
         let first = |cell: usize| (cell * positions).div_ceil(cells);
         self.sums.fill(0.0);
@@ -104,12 +111,12 @@ impl Scratch {
             for row in first(y)..first(y + 1) {
                 for column in first(x)..first(x + 1) {
                     let corner = (row * stride, column * stride);
-                    extract::copy(&self.image, patches.side, settings.patch, corner, &mut self.patch);
+                    extract::copy(&self.image, side, settings.patch, corner, &mut self.patch);
                     extract::normalise_contrast(&mut self.patch);
                     push(&self.patch, settings.patch, &mut self.rows);
                 }
             }
-            products(&self.rows, &patches.packed, &mut Above { threshold: settings.threshold, padded, sums });
+            products(&self.rows, &patches.packed[level], &mut Above { threshold: settings.threshold, padded, sums });
         }
         let count = |cell: usize| first(cell + 1) - first(cell);
         for (c, out) in out.chunks_exact_mut(2 * k).enumerate() {

@@ -12,10 +12,11 @@ pub const FLAT: f32 = 10.0 / (255.0 * 255.0);
 /// Patches that are taken from one image at the least: fewer images are opened.
 const PER_IMAGE: usize = 4;
 
-/// Patches at random places of random images, contrast normalised, a row each.
-pub(super) fn sampled(images: &dyn Images, settings: &PatchSettings, cancel: &Cancel) -> Result<Matrix> {
-    let (n, side, patch, dim) = (images.len(), images.side(), settings.patch, settings.dim());
-    let key = Key { purpose: Purpose::Patches, seed: settings.seed, round: 0, epoch: 0 };
+/// Patches at random places of random images at a level, contrast normalised, a row each.
+pub(super) fn sampled(images: &dyn Images, settings: &PatchSettings, level: usize, cancel: &Cancel) -> Result<Matrix> {
+    let (n, whole, patch, dim) = (images.len(), images.side(), settings.patch, settings.dim());
+    let side = settings.level(whole, level).side;
+    let key = Key { purpose: Purpose::Patches, seed: settings.seed, round: 0, epoch: level as u32 };
     let each = settings.samples.div_ceil(n).max(PER_IMAGE);
     let opened = settings.samples.div_ceil(each).min(n);
     let mut chosen: Vec<usize> = if opened == n {
@@ -27,10 +28,11 @@ pub(super) fn sampled(images: &dyn Images, settings: &PatchSettings, cancel: &Ca
     let mut values = vec![0.0f32; opened * each * dim];
     let places = (side - patch + 1) as u64;
     values.par_chunks_mut(each * dim).zip(&chosen).try_for_each_init(
-        || vec![0.0f32; side * side * 3],
+        || vec![0.0f32; whole * whole * 3],
         |image, (out, &i)| {
             cancel.check()?;
             images.read(i, image)?;
+            (0..level).for_each(|l| halve(image, whole >> l));
             let mut random = key.stream(i as u64, 1);
             for row in out.chunks_exact_mut(dim) {
                 let (y, x) = (random.below(places) as usize, random.below(places) as usize);
@@ -42,6 +44,15 @@ pub(super) fn sampled(images: &dyn Images, settings: &PatchSettings, cancel: &Ca
     )?;
     values.truncate(settings.samples.min(opened * each) * dim);
     Ok(Matrix::new(dim, values))
+}
+
+/// Halves a square image in place: every pixel becomes the mean of four. Of an odd side the last row and column are left out.
+pub(super) fn halve(image: &mut [f32], side: usize) {
+    let half = side / 2;
+    for (y, x, channel) in (0..half * half * 3).map(|i| (i / (half * 3), i / 3 % half, i % 3)) {
+        let at = |dy: usize, dx: usize| image[((2 * y + dy) * side + 2 * x + dx) * 3 + channel];
+        image[(y * half + x) * 3 + channel] = 0.25 * (at(0, 0) + at(0, 1) + at(1, 0) + at(1, 1));
+    }
 }
 
 /// Copies the patch whose upper left corner is at `(y, x)`, `[patch, patch, 3]`.

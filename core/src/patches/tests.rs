@@ -48,10 +48,40 @@ fn learned(settings: &PatchSettings) -> Patches {
     Patches::learn(&images(40), settings, &Cancel::default()).unwrap()
 }
 
-/// The definition, one patch and one filter at a time.
+/// The image with half the side, each pixel the mean of four.
+fn halved(image: &[f32], side: usize) -> Vec<f32> {
+    let mut out = Vec::new();
+    for y in 0..side / 2 {
+        for x in 0..side / 2 {
+            for channel in 0..3 {
+                let four =
+                    [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(dy, dx)| ((2 * y + dy) * side + 2 * x + dx) * 3 + channel);
+                out.push(four.iter().map(|at| image[*at]).sum::<f32>() / 4.0);
+            }
+        }
+    }
+    out
+}
+
+/// The definition, level by level.
 fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
-    let PatchSettings { patch, stride, centroids: k, cells, threshold, .. } = *patches.settings();
-    let positions = (patches.side() - patch) / stride + 1;
+    let settings = patches.settings();
+    let (mut image, mut side, mut out) = (image.to_vec(), patches.side(), Vec::new());
+    for level in 0..settings.levels {
+        if level > 0 {
+            image = halved(&image, side);
+            side /= 2;
+        }
+        let step = [settings.stride, settings.stride / 2, settings.stride / 4][level].max(1);
+        out.extend(slow_level(patches, level, &image, (side, step)));
+    }
+    out
+}
+
+/// One patch and one filter at a time.
+fn slow_level(patches: &Patches, level: usize, image: &[f32], (side, stride): (usize, usize)) -> Vec<f64> {
+    let PatchSettings { patch, centroids: k, cells, threshold, .. } = *patches.settings();
+    let positions = (side - patch) / stride + 1;
     let cell = |p: usize| p * cells / positions;
     let mut sums = vec![vec![0.0f64; 4 * k]; cells * cells];
     let mut counts = vec![0.0f64; cells * cells];
@@ -61,7 +91,7 @@ fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
         for dy in 0..patch {
             for dx in 0..patch {
                 for channel in 0..3 {
-                    values.push(image[((y * stride + dy) * patches.side() + x * stride + dx) * 3 + channel]);
+                    values.push(image[((y * stride + dy) * side + x * stride + dx) * 3 + channel]);
                 }
             }
         }
@@ -70,7 +100,7 @@ fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
         let place = cell(y) * cells + cell(x);
         counts[place] += 1.0;
         for filter in 0..2 * k {
-            let mut row = patches.filters().row(filter % k).to_vec();
+            let mut row = patches.filters().row(level * k + filter % k).to_vec();
             if filter >= k {
                 let own = row.clone();
                 extract::mirrored(&own[..own.len() - 1], patch, &mut row[..own.len() - 1]);
@@ -98,13 +128,17 @@ fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
 
 #[test]
 fn codes_match_the_definition() {
-    for (patch, stride, cells) in [(6, 2, 2), (6, 1, 2), (5, 1, 3), (1, 4, 2)] {
-        let patches = learned(&PatchSettings { patch, stride, cells, ..settings() });
-        let codes = patches.encode(&images(3), 0..3, &Cancel::default()).unwrap();
-        assert_eq!((codes.rows, codes.dim), (3, cells * cells * 40));
-        let mut image = vec![0.0; 16 * 16 * 3];
+    for (patch, stride, cells, levels, side) in
+        [(6, 2, 2, 1, 16), (6, 1, 2, 1, 16), (5, 1, 3, 1, 16), (1, 4, 2, 1, 16), (4, 2, 2, 2, 16), (3, 2, 2, 3, 19)]
+    {
+        let made_up = MadeUp { side, ..images(40) };
+        let settings = PatchSettings { patch, stride, cells, levels, ..settings() };
+        let patches = Patches::learn(&made_up, &settings, &Cancel::default()).unwrap();
+        let codes = patches.encode(&made_up, 0..3, &Cancel::default()).unwrap();
+        assert_eq!((codes.rows, codes.dim), (3, levels * cells * cells * 40));
+        let mut image = vec![0.0; side * side * 3];
         for i in 0..3 {
-            images(3).read(i, &mut image).unwrap();
+            made_up.read(i, &mut image).unwrap();
             for (fast, slow) in codes.row(i).iter().zip(slow_code(&patches, &image)) {
                 assert!((f64::from(*fast) - slow).abs() < 1e-4, "{fast} and {slow}");
             }
@@ -158,6 +192,9 @@ fn settings_that_cannot_work_are_refused() {
         (PatchSettings { patch: 17, ..settings() }, "patches of 17"),
         (PatchSettings { stride: 0, ..settings() }, "stride"),
         (PatchSettings { cells: 9, ..settings() }, "grid of 9"),
+        (PatchSettings { levels: 0, ..settings() }, "levels"),
+        (PatchSettings { levels: 3, ..settings() }, "do not fit into images of 4"),
+        (PatchSettings { levels: 99, ..settings() }, "do not fit into images of 0"),
     ] {
         let e = Patches::learn(&images(4), &wrong, &Cancel::default()).err().unwrap();
         assert!(e.kind == Kind::Usage && e.message.contains(named), "{e:?}");

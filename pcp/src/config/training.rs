@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn bf16_needs_a_cpu_that_computes_in_it() {
         for (choice, without, with) in [
-            (PrecisionChoice::Auto, Some(Precision::F32), Precision::F32),
+            (PrecisionChoice::Auto, Some(Precision::F32), Precision::Bf16),
             (PrecisionChoice::F32, Some(Precision::F32), Precision::F32),
             (PrecisionChoice::Bf16, None, Precision::Bf16),
         ] {

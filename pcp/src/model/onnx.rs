@@ -45,7 +45,15 @@ impl Model {
         }
         let readout = self.weights.readout();
         if readout.is_some() {
-            made = made.message(1, &operation("Gemm", &["pooled", "readout.map", "readout.bias"], "read", &[("transB", Attribute::Int(1))]));
+            made = made.message(
+                1,
+                &operation(
+                    "Gemm",
+                    &["pooled", "readout.map", "readout.bias"],
+                    "read",
+                    &[("transB", Attribute::Int(1))],
+                ),
+            );
             made = made.each(unit("read", "whitened"), |m, op| m.message(1, &op));
         }
         made = made.bytes(2, "pcp");

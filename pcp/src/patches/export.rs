@@ -52,47 +52,56 @@ impl PatchModel {
         let (side, patch, k, cells) = (self.patches.side(), settings.patch, settings.centroids, settings.cells);
         let numbers = patch * patch * 3;
         let mut made = Message::new();
-        let strides = || [("strides", Attribute::Ints(vec![settings.stride as i64; 2]))];
         let mut add = |kind: &str, inputs: &[&str], output: &str, attributes: &[(&str, Attribute)]| {
             let next = operation(kind, inputs, output, attributes);
             made = std::mem::replace(&mut made, Message::new()).message(1, &next);
         };
         // The contrast does not depend on a constant; around zero, squares keep more digits.
-        add("Sub", &["input", "half"], "centred", &[]);
-        add("Mul", &["centred", "centred"], "squares", &[]);
-        add("Conv", &["centred", "box"], "mean", &strides());
-        add("Conv", &["squares", "box"], "power", &strides());
-        add("Mul", &["mean", "mean"], "squared_mean", &[]);
-        add("Sub", &["power", "squared_mean"], "population", &[]);
-        add("Mul", &["population", "correction"], "variance", &[]);
-        add("Add", &["variance", "flat"], "raised", &[]);
-        add("Sqrt", &["raised"], "deviation", &[]);
-        let positions = (side - patch) / settings.stride + 1;
-        let first = |cell: usize| (cell * positions).div_ceil(cells);
-        for filters in ["own", "mirror"] {
-            add("Conv", &["centred", filters], &format!("{filters}.products"), &strides());
-            add("Div", &[&format!("{filters}.products"), "deviation"], &format!("{filters}.scaled"), &[]);
-            add("Add", &[&format!("{filters}.scaled"), "constant"], &format!("{filters}.plus"), &[]);
-            add("Neg", &[&format!("{filters}.plus")], &format!("{filters}.minus"), &[]);
-            for sign in ["plus", "minus"] {
-                let map = format!("{filters}.{sign}.above");
-                add("Sub", &[&format!("{filters}.{sign}"), "threshold"], &format!("{map}.shifted"), &[]);
-                add("Relu", &[&format!("{map}.shifted")], &map, &[]);
-                for cell in 0..cells * cells {
-                    let (from, to) = (format!("cell{cell}.from"), format!("cell{cell}.to"));
-                    add("Slice", &[&map, &from, &to, "cell.axes"], &format!("{map}.{cell}"), &[]);
-                    let over = [("axes", Attribute::Ints(vec![2, 3])), ("keepdims", Attribute::Int(0))];
-                    add("ReduceMean", &[&format!("{map}.{cell}")], &format!("{map}.{cell}.mean"), &over);
+        add("Sub", &["input", "half"], "level0", &[]);
+        for level in 0..settings.levels {
+            let image = format!("level{level}");
+            if level > 0 {
+                let two = || Attribute::Ints(vec![2; 2]);
+                let finer = format!("level{}", level - 1);
+                add("AveragePool", &[&finer], &image, &[("kernel_shape", two()), ("strides", two())]);
+            }
+            let named = |name: &str| format!("{image}.{name}");
+            let stride = settings.level(side, level).stride as i64;
+            let strides = || [("strides", Attribute::Ints(vec![stride; 2]))];
+            add("Mul", &[&image, &image], &named("squares"), &[]);
+            add("Conv", &[&image, "box"], &named("mean"), &strides());
+            add("Conv", &[&named("squares"), "box"], &named("power"), &strides());
+            add("Mul", &[&named("mean"), &named("mean")], &named("squared_mean"), &[]);
+            add("Sub", &[&named("power"), &named("squared_mean")], &named("population"), &[]);
+            add("Mul", &[&named("population"), "correction"], &named("variance"), &[]);
+            add("Add", &[&named("variance"), "flat"], &named("raised"), &[]);
+            add("Sqrt", &[&named("raised")], &named("deviation"), &[]);
+            for filters in ["own", "mirror"] {
+                let named = |name: &str| format!("{image}.{filters}{name}");
+                add("Conv", &[&image, &named("")], &named(".products"), &strides());
+                add("Div", &[&named(".products"), &format!("{image}.deviation")], &named(".scaled"), &[]);
+                add("Add", &[&named(".scaled"), &format!("{image}.constant")], &named(".plus"), &[]);
+                add("Neg", &[&named(".plus")], &named(".minus"), &[]);
+                for sign in ["plus", "minus"] {
+                    let map = named(&format!(".{sign}.above"));
+                    add("Sub", &[&named(&format!(".{sign}")), "threshold"], &format!("{map}.shifted"), &[]);
+                    add("Relu", &[&format!("{map}.shifted")], &map, &[]);
+                    for cell in 0..cells * cells {
+                        let (from, to) = (format!("{image}.cell{cell}.from"), format!("{image}.cell{cell}.to"));
+                        add("Slice", &[&map, &from, &to, "cell.axes"], &format!("{map}.{cell}"), &[]);
+                        let over = [("axes", Attribute::Ints(vec![2, 3])), ("keepdims", Attribute::Int(0))];
+                        add("ReduceMean", &[&format!("{map}.{cell}")], &format!("{map}.{cell}.mean"), &over);
+                    }
                 }
             }
         }
         let mut parts = Vec::new();
-        for cell in 0..cells * cells {
+        for (level, cell) in (0..settings.levels * cells * cells).map(|i| (i / (cells * cells), i % (cells * cells))) {
             let mirrored = cell / cells * cells + cells - 1 - cell % cells;
             for sign in ["plus", "minus"] {
-                let part = format!("code{cell}.{sign}");
-                let own = format!("own.{sign}.above.{cell}.mean");
-                add("Add", &[&own, &format!("mirror.{sign}.above.{mirrored}.mean")], &part, &[]);
+                let part = format!("level{level}.code{cell}.{sign}");
+                let own = format!("level{level}.own.{sign}.above.{cell}.mean");
+                add("Add", &[&own, &format!("level{level}.mirror.{sign}.above.{mirrored}.mean")], &part, &[]);
                 parts.push(part);
             }
         }
@@ -110,18 +119,22 @@ impl PatchModel {
             tensor("correction", &[1], &[numbers as f32 / (numbers - 1) as f32]),
             tensor("flat", &[1], &[FLAT]),
             tensor("threshold", &[1], &[settings.threshold]),
-            tensor("own", &[k, 3, patch, patch], &self.kernels(false)),
-            tensor("mirror", &[k, 3, patch, patch], &self.kernels(true)),
-            tensor("constant", &[1, k, 1, 1], &self.constants()),
             tensor("readout.mean", &[1, self.readout.mean.len()], &self.readout.mean),
             tensor("readout.map", &[self.readout.map.rows, self.readout.map.dim], &self.readout.map.values),
             tensor("shortest", &[1], &[SHORTEST]),
             whole_numbers("cell.axes", &[2, 3]),
         ];
-        for cell in 0..cells * cells {
-            let (y, x) = (cell / cells, cell % cells);
-            arrays.push(whole_numbers(&format!("cell{cell}.from"), &[first(y) as i64, first(x) as i64]));
-            arrays.push(whole_numbers(&format!("cell{cell}.to"), &[first(y + 1) as i64, first(x + 1) as i64]));
+        for level in 0..settings.levels {
+            let named = |name: &str| format!("level{level}.{name}");
+            arrays.push(tensor(&named("own"), &[k, 3, patch, patch], &self.kernels(level, false)));
+            arrays.push(tensor(&named("mirror"), &[k, 3, patch, patch], &self.kernels(level, true)));
+            arrays.push(tensor(&named("constant"), &[1, k, 1, 1], &self.constants(level)));
+            let first = |cell: usize| (cell * settings.level(side, level).positions).div_ceil(cells) as i64;
+            for cell in 0..cells * cells {
+                let (y, x) = (cell / cells, cell % cells);
+                arrays.push(whole_numbers(&named(&format!("cell{cell}.from")), &[first(y), first(x)]));
+                arrays.push(whole_numbers(&named(&format!("cell{cell}.to")), &[first(y + 1), first(x + 1)]));
+            }
         }
         made = made.each(arrays, |m, array| m.message(5, &array));
         made = made.message(11, &described("input", &[3, side, side]));
@@ -133,12 +146,18 @@ impl PatchModel {
         whole(&made, &facts)
     }
 
-    /// The filters as kernels `[k, 3, patch, patch]` that sum to zero, or their mirror images.
-    fn kernels(&self, mirrored: bool) -> Vec<f32> {
-        let (patch, filters) = (self.patches.settings().patch, self.patches.filters());
+    /// The filters of a level, a row each.
+    fn level_filters(&self, level: usize) -> std::slice::ChunksExact<'_, f32> {
+        let (filters, k) = (self.patches.filters(), self.patches.settings().centroids);
+        filters.values[level * k * filters.dim..][..k * filters.dim].chunks_exact(filters.dim)
+    }
+
+    /// The filters of a level as kernels `[k, 3, patch, patch]` that sum to zero, or their mirror images.
+    fn kernels(&self, level: usize, mirrored: bool) -> Vec<f32> {
+        let patch = self.patches.settings().patch;
         let numbers = patch * patch * 3;
-        let mut out = Vec::with_capacity(filters.rows * numbers);
-        for row in filters.values.chunks_exact(filters.dim) {
+        let mut out = Vec::new();
+        for row in self.level_filters(level) {
             let mean = row[..numbers].iter().map(|f| f64::from(*f)).sum::<f64>() / numbers as f64;
             for (channel, y, x) in (0..numbers).map(|i| (i / (patch * patch), i / patch % patch, i % patch)) {
                 let x = if mirrored { patch - 1 - x } else { x };
@@ -148,9 +167,8 @@ impl PatchModel {
         out
     }
 
-    /// What every filter adds.
-    fn constants(&self) -> Vec<f32> {
-        let filters = self.patches.filters();
-        filters.values.chunks_exact(filters.dim).map(|row| row[filters.dim - 1]).collect()
+    /// What every filter of a level adds.
+    fn constants(&self, level: usize) -> Vec<f32> {
+        self.level_filters(level).map(|row| row[row.len() - 1]).collect()
     }
 }

@@ -16,6 +16,8 @@ const SMALL: usize = 48;
 const PER_IMAGE: usize = 1000;
 /// Images for every number of a feature at the least: with as many numbers as images, white features make all images equally unlike.
 const PER_COMPONENT: usize = 3;
+/// Levels: a patch sees a tenth of the image's side at the first, twice as much at the second.
+const LEVELS: usize = 2;
 const LEAST_COMPONENTS: usize = 8;
 /// The most that views of photographs turn the hue: colour tells more of them apart than of small images.
 const PHOTOGRAPHS_HUE: f64 = 0.03;
@@ -52,7 +54,7 @@ impl PatchModelSettings {
         PatchModelSettings {
             side,
             stored: usual_stored_side(side),
-            patches: PatchSettings { stride, ..PatchSettings::default() },
+            patches: PatchSettings { stride, levels: LEVELS, ..PatchSettings::default() },
             readout: ReadoutSettings::default(),
             views: 2,
             // Codes of mirror images are equal: a flip would change nothing.

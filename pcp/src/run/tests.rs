@@ -99,10 +99,13 @@ fn config_and_about_come_back() {
     let without = |key: &str| -> String {
         text.lines().filter(|line| !line.starts_with(&format!("{key} ="))).map(|line| format!("{line}\n")).collect()
     };
-    for key in ["stored", "size", "history", "upper", "every", "precision"] {
+    for key in ["stored", "size", "history", "lower", "upper", "every"] {
         std::fs::write(&path, without(key)).unwrap();
         assert_eq!(run.read_config().unwrap().0, resolved(), "{key}");
     }
+    // Before there was a choice, all was f32.
+    std::fs::write(&path, without("precision")).unwrap();
+    assert_eq!(run.read_config().unwrap().0.train.precision, crate::config::Precision::F32);
     for key in ["mean", "std", "floor"] {
         std::fs::write(&path, without(key)).unwrap();
         let e = run.read_config().unwrap_err();

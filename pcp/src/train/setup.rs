@@ -263,8 +263,12 @@ impl Setup {
         let read = n.min(READ_OUT);
         let rows: Vec<usize> = (0..read).map(|i| i * n / read).collect();
         self.observer.begin("readout", rows.len());
-        let extractor =
-            Extractor { network: &self.network, weights, cancel: self.cancel(), on_images: &|n| self.observer.advance(n) };
+        let extractor = Extractor {
+            network: &self.network,
+            weights,
+            cancel: self.cancel(),
+            on_images: &|n| self.observer.advance(n),
+        };
         let batches = self.loader.rows(Part::Train, &rows, View::Clean);
         let pooled = extractor.stream(batches, rows.len(), &[FeatureKind::Pooled])?;
         let pooled = pooled.into_iter().next().unwrap_or_default();

@@ -138,12 +138,18 @@ impl RunRequest {
         Config::from_layers(&layers)
     }
 
-    /// The system of a run of given or default minutes on a folder, where none is named: it learns most in minutes.
+    /// The system where none is named: of a run of given minutes, of one on a folder that has the default minutes, and of the
+    /// bundled photographs when nothing else is asked for. It learns most in minutes.
     fn implied_system(&self, source: &Source) -> Option<&'static str> {
         let named = self.presets.iter().any(|name| is_system(name) || name.ends_with(".toml"));
-        let timed = self.minutes.is_some() || self.free().unwrap_or(false);
-        let plain = matches!(source, Source::Folder(_)) && !named && self.init_from.is_none();
-        (plain && timed).then_some("pcp-plus")
+        let free = match source {
+            Source::Folder(_) => self.free().unwrap_or(false),
+            Source::Bundled => {
+                self.free().unwrap_or(false) && self.given().is_ok_and(|given| given.iter().all(says_nothing))
+            }
+            _ => false,
+        };
+        (!named && self.init_from.is_none() && (self.minutes.is_some() || free)).then_some("pcp-plus")
     }
 
     fn presets_for(&self, source: &Source) -> Result<Vec<String>> {
@@ -184,6 +190,11 @@ impl RunRequest {
     }
 }
 
+/// Whether a setting says nothing of how to train.
+fn says_nothing(key: &String) -> bool {
+    key.starts_with("run.") || key.starts_with("evaluate.") || ["train.seed", "train.precision"].contains(&key.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +210,20 @@ mod tests {
         assert_eq!(asked(&["dc", "dc"]).unwrap(), ["cifar10", "dc", "dc"]);
         let e = asked(&["moco", "dc"]).unwrap_err();
         assert!(e.message.contains("`presets` moco and dc"), "{e:?}");
+    }
+
+    #[test]
+    fn a_run_that_names_no_system_and_no_way_to_train_is_pcp_plus() {
+        let system = |request: RunRequest| request.config().unwrap().method.system;
+        let bundled = || RunRequest::new("bundled");
+        assert_eq!(system(bundled()), System::Plus);
+        assert_eq!(system(bundled().set("train.seed=3").unwrap().set("run.snapshots=2").unwrap()), System::Plus);
+        for set in ["train.epochs=3", "purify.gamma=0.3", "clusters.floor=9"] {
+            assert_eq!(system(bundled().set(set).unwrap()), System::Pcp, "{set}");
+        }
+        assert_eq!(system(RunRequest { presets: vec!["pcp".into()], ..bundled() }), System::Pcp);
+        assert_eq!(system(RunRequest::new("cifar10")), System::Pcp);
+        assert_eq!(system(RunRequest { minutes: Some(5.0), ..RunRequest::new("cifar10") }), System::Plus);
     }
 
     #[test]
