@@ -1,7 +1,7 @@
 //! Export for other tools: safetensors in torchvision's names, and a sample to check an export with.
 
-use super::Model;
-use crate::config::FeatureKind;
+use super::{Model, Network};
+use crate::config::{FeatureKind, Precision};
 use crate::data::Batch;
 use pcp_core::error::Result;
 use pcp_core::io::npy::write_npz;
@@ -57,7 +57,9 @@ impl Model {
             pixels[((n * side + y) * side + x) * 3 + c] = normal;
         }
         let batch = Batch { rows: count, pixels };
-        let features = |kind| self.network.features(&self.weights, &batch, kind);
+        // Other tools compute in f32.
+        let network = Network::clone(&self.network).with_precision(Precision::F32);
+        let features = |kind| network.features(&self.weights, &batch, kind);
         ExportSample {
             input,
             pooled: features(FeatureKind::Pooled).values,

@@ -145,7 +145,8 @@ impl RunRequest {
         let free = match source {
             Source::Folder(_) => self.free().unwrap_or(false),
             Source::Bundled => {
-                self.free().unwrap_or(false) && self.given().is_ok_and(|given| given.iter().all(says_nothing))
+                self.free().unwrap_or(false)
+                    && self.given().is_ok_and(|given| given.iter().all(|key| says_nothing(key)))
             }
             _ => false,
         };
@@ -191,8 +192,8 @@ impl RunRequest {
 }
 
 /// Whether a setting says nothing of how to train.
-fn says_nothing(key: &String) -> bool {
-    key.starts_with("run.") || key.starts_with("evaluate.") || ["train.seed", "train.precision"].contains(&key.as_str())
+fn says_nothing(key: &str) -> bool {
+    key.starts_with("run.") || key.starts_with("evaluate.") || ["train.seed", "train.precision"].contains(&key)
 }
 
 #[cfg(test)]
