@@ -5,23 +5,62 @@
 //! a large one, the donor; the donor is drawn with probability proportional to its size - 1, and the two centroids become copies of
 //! the donor's, nudged by `1 +- 1/1024` on alternate coordinates. After the last update, one more assignment.
 //!
+//! Of very many clusters, only those near to a row are searched (`kmeans/cells.rs`).
+//!
 //! The N x K products are computed tile by tile and never stored (`dots.rs`); those that bounds rule out are skipped
 //! (`kmeans/assign.rs`). The units of parallel work are blocks of rows and of clusters, which do not depend on the number of
 //! threads: same inputs, same bits.
 
 mod assign;
+mod cells;
 mod multistart;
+mod repair;
 pub(crate) mod seeding;
 
 pub use multistart::MultiStart;
 
 use pulp::Arch;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use self::assign::Assigner;
+use self::cells::CellAssigner;
+use self::repair::repair;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::rng::{Key, Purpose};
+
+/// How the nearest centroid of a row is searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Search {
+    /// `exact` up to [`EXACT_PAIRS`] pairs of a row and a cluster, `cells` above.
+    #[default]
+    Auto,
+    /// Among all centroids.
+    Exact,
+    /// Among those of the nearest cells: the cost grows with N instead of N K, and a few rows miss their nearest centroid.
+    Cells,
+}
+
+/// The most pairs of a row and a cluster, N K, that [`Search::Auto`] searches exactly: those of 50,000 rows, whatever K is.
+pub const EXACT_PAIRS: u64 = 2_500_000_000;
+
+impl Search {
+    /// Whether `rows` are searched among the cells of `k` clusters.
+    pub fn by_cells(self, rows: usize, k: usize) -> bool {
+        match self {
+            Search::Auto => rows as u64 * k as u64 > EXACT_PAIRS,
+            Search::Exact => false,
+            Search::Cells => true,
+        }
+    }
+
+    /// Centroids that one of `rows` is compared with in an assignment to `k` clusters, at the most.
+    pub fn compared(self, rows: usize, k: usize) -> usize {
+        if self.by_cells(rows, k) { cells::compared(k) } else { k }
+    }
+}
 
 /// Settings of k-means. [`KMeans::new`] has defaults: `KMeans { seed: 7, ..KMeans::new(10) }`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,14 +78,26 @@ pub struct KMeans<'a> {
     pub ids: Option<&'a [u64]>,
     /// Seed of the random numbers.
     pub seed: u64,
+    /// How the nearest centroid is searched.
+    pub search: Search,
     /// Further coordinates of the random numbers: (round, epoch) in training, (0, i) for the i-th of several starts.
     pub draw: (u32, u32),
 }
 
 impl KMeans<'_> {
-    /// `k` clusters as in the paper: plain means of random first rows, 20 updates, seed 0.
+    /// `k` clusters as in the paper: plain means of random first rows, 20 updates, seed 0. The search is exact unless there are very
+    /// many rows and clusters.
     pub fn new(k: usize) -> Self {
-        KMeans { k, iterations: 20, spherical: false, start: None, ids: None, seed: 0, draw: (0, 0) }
+        KMeans {
+            k,
+            iterations: 20,
+            spherical: false,
+            start: None,
+            ids: None,
+            seed: 0,
+            search: Search::Auto,
+            draw: (0, 0),
+        }
     }
 }
 
@@ -86,7 +137,26 @@ pub fn kmeans_with(
     settings: &KMeans,
     on_iteration: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Clusters> {
-    let &KMeans { k, iterations, spherical, start, ids, seed, draw: (round, epoch) } = settings;
+    check(features, settings)?;
+    let mut searcher = Searcher::new(features, features.rows, settings.k, settings.search);
+    kmeans_by(features, settings, &mut searcher, on_iteration)
+}
+
+/// The assignment step of k-means.
+pub trait Assign {
+    /// The cluster of every row for these centroids. Since the last call, every first of `repaired`, an empty cluster, was put where the
+    /// second is.
+    fn assign(&mut self, centroids: &Matrix, repaired: &[(usize, usize)]) -> Result<Vec<u32>>;
+}
+
+/// As [`kmeans_with`], with assignments by `assigner`: several processes may have a part of the rows each.
+pub fn kmeans_by(
+    features: &Matrix,
+    settings: &KMeans,
+    assigner: &mut dyn Assign,
+    on_iteration: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Clusters> {
+    let &KMeans { k, iterations, spherical, start, ids, seed, draw: (round, epoch), .. } = settings;
     check(features, settings)?;
     let key = |purpose| Key { purpose, seed, round, epoch };
 
@@ -102,21 +172,57 @@ pub fn kmeans_with(
         let drawn = key(Purpose::Centroids).shuffled(ids).into_iter().take(k);
         Matrix::new(features.dim, drawn.flat_map(|i| features.row(i)).copied().collect())
     });
-    let mut assigner = Assigner::new(features, &centroids);
+    let mut repaired = Vec::new();
     for iteration in 0..iterations {
         on_iteration(iteration)?;
-        let assignment = assigner.assign(&centroids);
-        let mut sizes = update(features, assignment, &mut centroids);
-        repair(&mut centroids, &mut sizes, key(Purpose::Repair), iteration);
+        let assignment = assigner.assign(&centroids, &repaired)?;
+        let mut sizes = update(features, &assignment, &mut centroids);
+        repaired = repair(&mut centroids, &mut sizes, key(Purpose::Repair), iteration);
         if spherical {
             centroids = centroids.normalised();
         }
     }
     on_iteration(iterations)?;
-    let assignment = assigner.assign(&centroids).to_vec();
+    let assignment = assigner.assign(&centroids, &repaired)?;
     let distances = distances(features, &centroids, &assignment);
     let objective = distances.iter().map(|d| f64::from(*d) * f64::from(*d)).sum();
     Ok(Clusters { assignment, centroids, distances, objective })
+}
+
+/// The assignment step on one process.
+pub struct Searcher<'a> {
+    features: &'a Matrix,
+    cells: bool,
+    /// `None` before the first assignment.
+    state: Option<SearchState<'a>>,
+}
+
+enum SearchState<'a> {
+    Exact(Assigner<'a>),
+    Cells(CellAssigner<'a>),
+}
+
+impl<'a> Searcher<'a> {
+    /// Of the rows of `features`, which may be a part of `all` rows, among `k` clusters.
+    pub fn new(features: &'a Matrix, all: usize, k: usize, search: Search) -> Self {
+        Searcher { features, cells: search.by_cells(all, k), state: None }
+    }
+}
+
+impl Assign for Searcher<'_> {
+    fn assign(&mut self, centroids: &Matrix, repaired: &[(usize, usize)]) -> Result<Vec<u32>> {
+        let state = self.state.get_or_insert_with(|| match self.cells {
+            true => SearchState::Cells(CellAssigner::new(self.features)),
+            false => SearchState::Exact(Assigner::new(self.features, centroids)),
+        });
+        Ok(match state {
+            SearchState::Exact(all) => all.assign(centroids).to_vec(),
+            SearchState::Cells(near) => {
+                near.repaired(repaired);
+                near.assign(centroids).to_vec()
+            }
+        })
+    }
 }
 
 /// The clustering with the smallest objective of `run(0)` to `run(runs - 1)`, the first of equals; runs at least once.
@@ -230,38 +336,6 @@ fn update(features: &Matrix, assignment: &[u32], centroids: &mut Matrix) -> Vec<
     };
     centroids.values.par_chunks_mut(dim).enumerate().for_each_init(|| vec![0.0; dim], mean);
     sizes
-}
-
-/// How far the two halves of a split cluster are nudged apart.
-const NUDGE: f32 = 1.0 / 1024.0;
-
-/// Splits a large centroid for every empty cluster; members move at the next assignment. Returns how many were empty.
-fn repair(centroids: &mut Matrix, sizes: &mut [usize], key: Key, iteration: usize) -> usize {
-    let dim = centroids.dim;
-    let empty: Vec<usize> = (0..sizes.len()).filter(|&j| sizes[j] == 0).collect();
-    if empty.is_empty() {
-        return 0;
-    }
-    let mut rng = key.stream(iteration as u64, 0);
-    for &j in &empty {
-        // With an empty cluster among K <= N, some other has two members or more: the sum is not zero.
-        let total: usize = sizes.iter().map(|s| s.saturating_sub(1)).sum();
-        let mut drawn = rng.below(total as u64) as usize;
-        let mut donor = 0;
-        while drawn >= sizes[donor].saturating_sub(1) {
-            drawn -= sizes[donor].saturating_sub(1);
-            donor += 1;
-        }
-        for d in 0..dim {
-            let value = centroids.values[donor * dim + d];
-            let nudge = if d % 2 == 0 { NUDGE } else { -NUDGE };
-            centroids.values[j * dim + d] = value * (1.0 + nudge);
-            centroids.values[donor * dim + d] = value * (1.0 - nudge);
-        }
-        sizes[j] = sizes[donor] / 2;
-        sizes[donor] -= sizes[j];
-    }
-    empty.len()
 }
 
 #[cfg(test)]

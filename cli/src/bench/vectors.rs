@@ -5,11 +5,13 @@ use clap::Args;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::npy::read_matrix;
-use pcp_core::kmeans::{KMeans, kmeans_with};
+use pcp_core::kmeans::{Clusters, KMeans, Search, kmeans_with};
+use pcp_core::matmul::matmul;
+use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::nearest;
 use pcp_core::scores::trustworthiness;
 use pcp_core::tsne::{Tsne, tsne as embed};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -33,8 +35,28 @@ pub struct KmeansArgs {
     /// Iterations
     #[arg(long, default_value_t = 20)]
     iters: usize,
+    /// Directions in which the made-up vectors vary, fewer than their length as in embeddings of images [default: --dim]
+    #[arg(long, value_name = "D", conflicts_with = "input")]
+    vary: Option<usize>,
+    /// How the nearest centroid is searched: auto, exact or cells
+    #[arg(long, default_value = "auto", value_parser = search)]
+    search: Search,
+    /// Also cluster by the exact search, and tell the share of rows with the same cluster and the ratio of the objectives: after
+    /// the first assignment, and at the end
+    #[arg(long)]
+    compare: bool,
     #[command(flatten)]
     pub(super) common: BenchCommon,
+}
+
+/// A search by its name.
+fn search(name: &str) -> std::result::Result<Search, String> {
+    match name {
+        "auto" => Ok(Search::Auto),
+        "exact" => Ok(Search::Exact),
+        "cells" => Ok(Search::Cells),
+        _ => Err("not auto, exact or cells".into()),
+    }
 }
 
 #[derive(Args)]
@@ -80,25 +102,49 @@ pub(super) fn kmeans(args: &KmeansArgs, stop: &Cancel) -> Result<()> {
     positive(&[("n", args.n), ("dim", args.dim), ("k", args.k), ("iters", args.iters)])?;
     let features = match &args.input {
         Some(path) => read_matrix(path)?,
-        None => random(args.n, args.dim, 2).normalised(),
+        None => match args.vary {
+            None => random(args.n, args.dim, 2),
+            Some(vary) => {
+                positive(&[("vary", vary)])?;
+                let (places, directions) = (random(args.n, vary, 2), random(vary, args.dim, 5));
+                let mut values = vec![0.0; args.n * args.dim];
+                matmul(places.view(), directions.view(), &mut values, false);
+                Matrix::new(args.dim, values)
+            }
+        }
+        .normalised(),
     };
     let start = args.start.as_deref().map(read_matrix).transpose()?;
     let (n, dim) = (features.rows, features.dim);
     let (k, iters) = (start.as_ref().map_or(args.k, |s| s.rows), args.iters);
-    let asked = stop.clone();
-    let (seconds, found) = stop.run(move || {
-        let settings = KMeans { iterations: iters, start: start.as_ref(), ..KMeans::new(k) };
-        let started = Instant::now();
-        let found = kmeans_with(&features, &settings, &mut |_| asked.check());
-        (started.elapsed().as_secs_f64(), found)
-    })?;
-    show(
-        args.common.json,
-        "k-means",
-        json!({
-            "seconds": seconds, "objective": found?.objective, "n": n, "dim": dim, "k": k, "iters": iters,
-        }),
-    )
+    let (asked, search, compare) = (stop.clone(), args.search, args.compare);
+    let report = stop.run(move || -> Result<Value> {
+        let once = |search: Search, iterations: usize| {
+            let settings = KMeans { iterations, start: start.as_ref(), search, ..KMeans::new(k) };
+            let began = Instant::now();
+            let found = kmeans_with(&features, &settings, &mut |_| asked.check());
+            found.map(|found| (began.elapsed().as_secs_f64(), found))
+        };
+        let (seconds, found) = once(search, iters)?;
+        let mut report = json!({
+            "seconds": seconds, "objective": found.objective, "n": n, "dim": dim, "k": k, "iters": iters,
+            "search": if search.by_cells(n, k) { "cells" } else { "exact" },
+        });
+        if compare {
+            let equal = |a: &Clusters, b: &Clusters| {
+                a.assignment.iter().zip(&b.assignment).filter(|(a, b)| a == b).count() as f64 / n as f64
+            };
+            let ((_, one), (_, exact_one)) = (once(search, 0)?, once(Search::Exact, 0)?);
+            let (exact_seconds, exact) = once(Search::Exact, iters)?;
+            report["exact_seconds"] = exact_seconds.into();
+            report["same_cluster_first"] = equal(&one, &exact_one).into();
+            report["objective_ratio_first"] = (one.objective / exact_one.objective).into();
+            report["same_cluster"] = equal(&found, &exact).into();
+            report["objective_ratio"] = (found.objective / exact.objective).into();
+        }
+        Ok(report)
+    })??;
+    show(args.common.json, "k-means", report)
 }
 
 pub(super) fn knn(args: &KnnArgs, stop: &Cancel) -> Result<()> {

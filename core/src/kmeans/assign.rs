@@ -15,7 +15,7 @@ use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::matrix::Matrix;
 
 /// Rows of a work unit: few enough for the L2 cache, enough to fill tiles when most rows are skipped.
-const BLOCK: usize = 480;
+pub(super) const BLOCK: usize = 480;
 
 /// More groups make tighter bounds and take more memory: at most 4 * 320 bytes a row.
 const GROUPS: usize = 320;
@@ -39,7 +39,8 @@ pub struct Assigner<'a> {
     last: Option<(Matrix, Vec<u32>)>,
 }
 
-const FILLER: u32 = u32::MAX;
+/// The cluster of a slot, or the cell of a place, where there is none.
+pub(super) const FILLER: u32 = u32::MAX;
 
 impl<'a> Assigner<'a> {
     /// Prepares for centroids that start near `centroids`.
@@ -145,7 +146,8 @@ impl Step<'_> {
         }
         assignment.fill(FILLER);
         let mut nearest = Nearest {
-            step: self,
+            half_squares: &self.half_squares,
+            slots: self.slots,
             // The score at that distance, which the row's own centroid stays below.
             best: own.iter().zip(squares).map(|(u, x)| (u * u - x) / 2.0).collect(),
             cluster: assignment,
@@ -173,19 +175,22 @@ impl Step<'_> {
 }
 
 /// The running argmin of every row of a block, by score `|c|^2 / 2 - x . c`.
-struct Nearest<'a> {
-    step: &'a Step<'a>,
-    best: Vec<f32>,
-    cluster: &'a mut [u32],
+pub(super) struct Nearest<'a> {
+    /// `|c|^2 / 2` by slot, infinite for fillers.
+    pub half_squares: &'a [f32],
+    /// Cluster of every slot.
+    pub slots: &'a [u32],
+    pub best: Vec<f32>,
+    pub cluster: &'a mut [u32],
     /// The lowest score in the current group.
-    lowest: Vec<f32>,
+    pub lowest: Vec<f32>,
 }
 
 impl Visit for Nearest<'_> {
     #[inline(always)]
     fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
         let mut scores = [0.0; WIDTH];
-        for ((s, h), p) in scores.iter_mut().zip(&self.step.half_squares[first..first + WIDTH]).zip(products) {
+        for ((s, h), p) in scores.iter_mut().zip(&self.half_squares[first..first + WIDTH]).zip(products) {
             *s = h - p;
         }
         let mut low = scores;
@@ -205,7 +210,7 @@ impl Nearest<'_> {
     #[cold]
     #[inline(never)]
     fn take(&mut self, row: usize, first: usize, scores: &[f32; WIDTH]) {
-        for (&score, &cluster) in scores.iter().zip(&self.step.slots[first..]) {
+        for (&score, &cluster) in scores.iter().zip(&self.slots[first..]) {
             if score < self.best[row] || (score == self.best[row] && cluster < self.cluster[row]) {
                 (self.best[row], self.cluster[row]) = (score, cluster);
             }
@@ -215,7 +220,7 @@ impl Nearest<'_> {
 
 /// Orders `slots` so that near centroids are adjacent: splits them in half along the line between two distant ones, then each
 /// half again, down to panels.
-fn neighbours_together(centroids: &Matrix, slots: &mut [u32]) {
+pub(super) fn neighbours_together(centroids: &Matrix, slots: &mut [u32]) {
     if slots.len() <= WIDTH {
         return;
     }
@@ -239,12 +244,12 @@ fn neighbours_together(centroids: &Matrix, slots: &mut [u32]) {
 }
 
 /// `|row|^2`.
-fn square(row: &[f32]) -> f32 {
+pub(super) fn square(row: &[f32]) -> f32 {
     row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>() as f32
 }
 
 /// `|a - b|^2`, in sixteen fixed lanes.
-fn distance_square(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn distance_square(a: &[f32], b: &[f32]) -> f32 {
     Arch::new().dispatch(
         #[inline(always)]
         || {

@@ -150,7 +150,7 @@ fn bounds_change_nothing() {
             assert_eq!(assignment, coarse.assign(&centroids));
             assert_eq!(assignment, Assigner::new(&features, &centroids).assign(&centroids));
             let mut sizes = update(&features, &assignment, &mut centroids);
-            repaired += repair(&mut centroids, &mut sizes, KEY, iteration);
+            repaired += repair(&mut centroids, &mut sizes, KEY, iteration).len();
         }
         assert!(repaired > 0);
     }
@@ -208,7 +208,7 @@ fn spherical_centroids_have_unit_length() {
 fn repair_splits_a_donor_by_the_rule() {
     let mut centroids = Matrix::new(3, vec![1.0, 2.0, 3.0, 7.0, 7.0, 7.0, 5.0, 5.0, 5.0]);
     let mut sizes = vec![5, 0, 1];
-    assert_eq!(repair(&mut centroids, &mut sizes, KEY, 0), 1);
+    assert_eq!(repair(&mut centroids, &mut sizes, KEY, 0), [(1, 0)]);
     let e = 1.0 / 1024.0;
     assert_eq!(centroids.row(0), [1.0 - e, 2.0 * (1.0 + e), 3.0 * (1.0 - e)]);
     assert_eq!(centroids.row(1), [1.0 + e, 2.0 * (1.0 - e), 3.0 * (1.0 + e)]);

@@ -223,9 +223,17 @@ impl<A> TrainSettings<A> {
 
 impl<A> ClusterSettings<A> {
     fn with<F>(self, floor: F) -> ClusterSettings<F> {
-        let ClusterSettings { progressive, features, instances_from, iterations, spherical, runs, warm_start, .. } =
-            self;
-        ClusterSettings { floor, progressive, features, instances_from, iterations, spherical, runs, warm_start }
+        ClusterSettings {
+            floor,
+            progressive: self.progressive,
+            features: self.features,
+            instances_from: self.instances_from,
+            iterations: self.iterations,
+            spherical: self.spherical,
+            runs: self.runs,
+            warm_start: self.warm_start,
+            search: self.search,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::TrainSettings;
 use super::systems::{AndSettings, DeepClusterSettings, LaSettings, MethodSettings, MocoSettings, PlusSettings};
+use pcp_core::kmeans::Search;
 use serde::{Deserialize, Serialize};
 
 /// A value, or `"auto"`: a value chosen for the data set.
@@ -287,6 +288,9 @@ pub struct ClusterSettings<Count = Auto<usize>> {
     pub runs: u32,
     /// Whether PCP's k-means starts from the centroids of the epoch before, once K_t stays the same; otherwise from random samples.
     pub warm_start: bool,
+    /// How k-means searches the nearest centroid: `exact`, among the nearest `cells` of centroids, or `auto`: exact up to 2.5 billion
+    /// pairs of an image and a cluster.
+    pub search: Search,
 }
 
 impl Default for ClusterSettings {
@@ -300,6 +304,7 @@ impl Default for ClusterSettings {
             spherical: false,
             runs: 1,
             warm_start: false,
+            search: Search::Auto,
         }
     }
 }

@@ -103,6 +103,7 @@ pub(super) fn cluster(
         start,
         ids: Some(plan.ids()),
         seed,
+        search: c.search,
         draw,
         ..KMeans::new(k)
     };

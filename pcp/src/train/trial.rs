@@ -91,7 +91,7 @@ impl Trial {
             let probed = if probes { self.probe_seconds(setup) } else { 0.0 };
             let seconds = method.steps(plan) as f64 * step
                 + seen as f64 * self.embed
-                + (assignments * n) as f64 * clusters as f64 * self.comparison
+                + (assignments * n) as f64 * plan.config.clusters.search.compared(n, clusters) as f64 * self.comparison
                 + probed;
             Ahead { epoch: schedule.finished_epochs(at.0, at.1), clusters, seconds }
         };
@@ -102,7 +102,8 @@ impl Trial {
     pub fn end(&self, setup: &Setup, plan: &Plan) -> f64 {
         let n = plan.samples();
         let test = plan.dataset.test.as_ref().map_or(0, |test| test.images.len());
-        let clusters = (setup.final_steps() * n) as f64 * plan.schedule.floor as f64 * self.comparison;
+        let compared = plan.config.clusters.search.compared(n, plan.schedule.floor);
+        let clusters = (setup.final_steps() * n) as f64 * compared as f64 * self.comparison;
         let [embeddings, pooled, pixels] = self.pairs;
         let probes = self.probe(setup, embeddings) + self.probe(setup, pooled) + self.compared(setup) * pixels;
         // Patch features beside the network's: its readout sees every image and its mirror image, and so does its embedding.
