@@ -204,6 +204,8 @@ async function main() {
         check(wide <= 0, `${name}: ${wide} px wider than a ${size} screen`);
         await accessible(look, `${name} ${size} ${colorScheme}`);
         await look.screenshot({ path: `${name}-${size}-${colorScheme}.png` });
+        // The picture in the README and in docs/serve.md.
+        if (`${name} ${size} ${colorScheme}` === "explore wide light") await look.screenshot({ path: "serve.jpg", type: "jpeg", quality: 82 });
       }
       await looks.close();
     }
