@@ -17,7 +17,7 @@ use std::sync::Arc;
 Examples:
   pcp assign runs/photos NEW/                                which cluster do new images belong to?
   pcp assign runs/photos NEW.jpg --json
-  pcp assign runs/photos NEW/ --out assigned.csv
+  pcp assign runs/photos NEW/ --out assigned.csv --page assigned.html
 
 Clusters are those at the run's end, by the images that purification kept. distance: to the cluster's centre; confidence: the
 softmax of the cosines with all centres over the run's temperature; fit: the share of the cluster's members that are as far from
@@ -31,6 +31,9 @@ pub struct AssignArgs {
     /// Where the CIFAR files are
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Write this new page with pictures: the images by cluster, beside members of the run
+    #[arg(long, value_name = "FILE.html")]
+    page: Option<PathBuf>,
     #[command(flatten)]
     output: TableArgs,
 }
@@ -39,6 +42,7 @@ pub struct AssignArgs {
 #[command(after_help = "\
 Examples:
   pcp neighbours PHOTOS/ NEW.jpg                             no training: the ten photographs that are most like it
+  pcp neighbours PHOTOS/ NEW.jpg --page alike.html           ... with pictures
   pcp neighbours PHOTOS/ cats/007.jpg --model patches.safetensors
   pcp neighbours runs/photos NEW.jpg                         the ten images of the run that are most like it
   pcp neighbours runs/photos cats/007.jpg -k 30 --json       an image of the run, by its name in files.csv")]
@@ -54,6 +58,9 @@ pub struct NeighboursArgs {
     /// How many
     #[arg(short, default_value_t = 10, allow_negative_numbers = true)]
     k: usize,
+    /// Write this new page with pictures: the image and those that are most like it
+    #[arg(long, value_name = "FILE.html")]
+    page: Option<PathBuf>,
     #[command(flatten)]
     output: TableArgs,
 }
@@ -137,6 +144,7 @@ pub fn assign(args: &AssignArgs, stop: &Cancel) -> Result<()> {
     let options = AssignOptions {
         data_dir: args.data_dir.clone(),
         out: args.output.out.clone(),
+        page: args.page.clone(),
         ..AssignOptions::new(&args.run, &args.images)
     };
     let found = jobs::assign(&options, &progress::job(args.output.json, stop))?;
@@ -149,6 +157,7 @@ pub fn neighbours(args: &NeighboursArgs, stop: &Cancel) -> Result<()> {
         count: args.k,
         model: args.model.clone(),
         out: args.output.out.clone(),
+        page: args.page.clone(),
         ..NeighboursOptions::new(&args.run, &args.image)
     };
     let found = jobs::neighbours(&options, &progress::job(args.output.json, stop))?;

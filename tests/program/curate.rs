@@ -146,7 +146,9 @@ fn a_run_embeds_its_own_and_other_images() {
     // Into a new folder, beside another file.
     fs::write(file("assigned.csv.tmp"), "mine").unwrap();
     succeed(&["assign", run_, images_, "--out", &path("new/assigned.csv")]);
-    succeed(&["assign", run_, images_, "--out", &path("assigned.csv")]);
+    succeed(&["assign", run_, images_, "--out", &path("assigned.csv"), "--page", &path("assigned.html")]);
+    let page = std::fs::read_to_string(path("assigned.html")).unwrap();
+    assert!(page.contains("Where they belong") && page.contains("of the run") && page.contains("fit "), "{page}");
     assert_eq!(fs::read(file("assigned.csv.tmp")).unwrap(), b"mine");
     assert_eq!(fs::read(file("new/assigned.csv")).unwrap(), fs::read(file("assigned.csv")).unwrap());
     assert!(fail(2, &["assign", run_, images_, "--data-dir", "x"]).contains("--data-dir is for cifar10"));

@@ -1,24 +1,27 @@
 //! Which clusters of a finished run new images belong to, and which images of a run or a folder are most like one.
 
+mod page;
 #[cfg(test)]
 mod tests;
 
 use super::images::listed;
 use super::part::JobPart;
 use super::photographs::{Photographs, is_images};
+use super::pictures::Gallery;
 use super::source::require_embeddings;
 use super::status_name;
 use super::table::{CsvRow, write_rows};
-use crate::data::BadFile;
-use crate::data::Pictures;
+use crate::config::Resolved;
 use crate::data::folder::list;
+use crate::data::{BadFile, Dataset, Pictures};
 use crate::decisions::{self, Decided, DecisionLog};
 use crate::embed::{AnyModel, EMBEDDING};
 use crate::model::{Embedded, WhichWeights};
 use crate::observe::Observer;
 use crate::run::{FileRow, RunFolder, Warning};
+use page::PagePictures;
 use pcp_core::centres::Centres;
-use pcp_core::error::{Error, Result, nearest as nearest_word};
+use pcp_core::error::{Error, Kind, Result, nearest as nearest_word};
 use pcp_core::io::atomic::require_absent;
 use pcp_core::io::csv;
 use pcp_core::matrix::Matrix;
@@ -26,6 +29,7 @@ use pcp_core::matrix::Metric;
 use pcp_core::neighbours::nearest;
 use pcp_core::purify::{Grouping, Status};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,12 +44,14 @@ pub struct AssignOptions {
     pub data_dir: Option<PathBuf>,
     /// A new CSV file to write.
     pub out: Option<PathBuf>,
+    /// A new page with pictures to write.
+    pub page: Option<PathBuf>,
 }
 
 impl AssignOptions {
     /// Assigns `images`; nothing is written.
     pub fn new(run: impl Into<PathBuf>, images: impl Into<String>) -> Self {
-        AssignOptions { run: run.into(), images: images.into(), data_dir: None, out: None }
+        AssignOptions { run: run.into(), images: images.into(), data_dir: None, out: None, page: None }
     }
 }
 
@@ -91,6 +97,7 @@ pub struct AssignResult {
 /// Says which of a run's purified clusters images belong to.
 pub fn assign(options: &AssignOptions, observer: &Arc<dyn Observer>) -> Result<AssignResult> {
     options.out.as_deref().map_or(Ok(()), require_absent)?;
+    options.page.as_deref().map_or(Ok(()), require_absent)?;
     let run = FinishedRun::open(&options.run)?;
     let centres = Centres::new(&run.features, &run.grouping);
     if centres.is_empty() {
@@ -114,6 +121,9 @@ pub fn assign(options: &AssignOptions, observer: &Arc<dyn Observer>) -> Result<A
         name: decided.name(place.cluster).map(str::to_string),
     });
     let images: Vec<AssignedImage> = assigned.collect();
+    if let Some(page) = &options.page {
+        run.write_assigned(page, &options.images, &images, pictures, observer)?;
+    }
     write_rows(options.out.as_deref(), &images)?;
     Ok(AssignResult { images, left_out: found.bad, out: options.out.clone() })
 }
@@ -131,12 +141,14 @@ pub struct NeighboursOptions {
     pub count: usize,
     /// A new CSV file to write.
     pub out: Option<PathBuf>,
+    /// A new page with pictures to write.
+    pub page: Option<PathBuf>,
 }
 
 impl NeighboursOptions {
     /// Ten neighbours; nothing is written.
     pub fn new(run: impl Into<PathBuf>, image: impl Into<PathBuf>) -> Self {
-        NeighboursOptions { run: run.into(), image: image.into(), model: None, count: 10, out: None }
+        NeighboursOptions { run: run.into(), image: image.into(), model: None, count: 10, out: None, page: None }
     }
 }
 
@@ -179,6 +191,7 @@ pub struct NeighboursResult {
 /// Finds the images of a run, or of a folder, that are most like one.
 pub fn neighbours(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> Result<NeighboursResult> {
     options.out.as_deref().map_or(Ok(()), require_absent)?;
+    options.page.as_deref().map_or(Ok(()), require_absent)?;
     if options.count == 0 {
         return Err(Error::usage("`count` is 0", "ask for at least one neighbour"));
     }
@@ -209,7 +222,13 @@ pub fn neighbours(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> 
         }
     };
     let pairs = found.index.iter().zip(&found.similarity).filter(|(i, _)| Some(**i as usize) != own);
-    let images: Vec<NeighbourImage> = pairs.take(options.count).map(neighbour).collect();
+    let pairs: Vec<(&u32, &f32)> = pairs.take(options.count).collect();
+    let known: Vec<usize> = pairs.iter().map(|(i, _)| **i as usize).collect();
+    let images: Vec<NeighbourImage> = pairs.into_iter().map(neighbour).collect();
+    if let Some(page) = &options.page {
+        let pictures = PagePictures::new(among.gallery(observer)?, None);
+        page::write_neighbours(page, &options.image, (own, &known), &images, pictures, observer)?;
+    }
     write_rows(options.out.as_deref(), &images)?;
     Ok(NeighboursResult { images, out: options.out.clone() })
 }
@@ -240,9 +259,44 @@ impl FinishedRun {
         Ok(DecisionLog::open(&self.folder.file(decisions::FILE))?.decided())
     }
 
+    /// Writes the page of new images, which are among `pictures`, beside some members of their clusters.
+    fn write_assigned(
+        &self,
+        page: &Path,
+        name: &str,
+        assigned: &[AssignedImage],
+        pictures: Pictures,
+        observer: &Arc<dyn Observer>,
+    ) -> Result<()> {
+        let numbers: HashMap<String, usize> = (0..pictures.len()).map(|i| (pictures.row(i).file, i)).collect();
+        let new: Vec<usize> =
+            assigned.iter().map(|image| numbers.get(&image.file).copied().unwrap_or_default()).collect();
+        let mut nearest: Vec<usize> = (0..self.files.len()).filter(|i| self.grouping.status[*i].belongs()).collect();
+        nearest.sort_by(|a, b| self.grouping.distance[*a].total_cmp(&self.grouping.distance[*b]));
+        let mut examples: BTreeMap<u32, Vec<(String, usize)>> = BTreeMap::new();
+        for row in nearest {
+            let of_cluster = examples.entry(self.grouping.cluster[row]).or_default();
+            if of_cluster.len() < page::EXAMPLES {
+                of_cluster.push((self.files[row].file.clone(), row));
+            }
+        }
+        let config = self.folder.read_config()?.0;
+        let shown = PagePictures::new(gallery_of_run(&config, &self.files, observer)?, Some(pictures));
+        page::write_assigned(page, name, assigned, &new, &examples, shown, observer)
+    }
+
     /// Unit embeddings of `pictures` by the run's model.
     fn embed(&self, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
         embed(&AnyModel::open(self.folder.path(), WhichWeights::Last)?, pictures, observer)
+    }
+}
+
+/// The images of a run; none where they have gone, so that a page shows their names alone.
+fn gallery_of_run(config: &Resolved, files: &[FileRow], observer: &Arc<dyn Observer>) -> Result<Gallery> {
+    let names: Vec<String> = files.iter().map(|f| f.file.clone()).collect();
+    match Gallery::of_run(config, &names, observer) {
+        Err(e) if e.kind != Kind::Stopped => Gallery::of_files(None, &names),
+        found => found,
     }
 }
 
@@ -265,6 +319,8 @@ struct Searched {
     model: std::result::Result<AnyModel, PathBuf>,
     /// The folder that the names of images are below.
     folder: Option<PathBuf>,
+    /// Images that are not files of a folder.
+    data: Option<Arc<Dataset>>,
 }
 
 impl Searched {
@@ -272,7 +328,14 @@ impl Searched {
         let path = &options.run;
         if options.model.is_none() && !is_images(path) {
             let FinishedRun { features, files, grouping, .. } = FinishedRun::open(path)?;
-            return Ok(Searched { features, files, grouping: Some(grouping), model: Err(path.clone()), folder: None });
+            return Ok(Searched {
+                features,
+                files,
+                grouping: Some(grouping),
+                model: Err(path.clone()),
+                folder: None,
+                data: None,
+            });
         }
         let photographs = Photographs::open(&path.to_string_lossy(), None, options.model.as_deref(), 0, observer)?;
         let found = photographs.embed(observer)?;
@@ -280,8 +343,19 @@ impl Searched {
             observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
         }
         let features = Metric::Cosine.prepared(found.features);
-        let (model, folder) = (Ok(photographs.model), photographs.folder);
-        Ok(Searched { features, files: found.rows, grouping: None, model, folder })
+        let (model, folder, data) = (Ok(photographs.model), photographs.folder, Some(photographs.data));
+        Ok(Searched { features, files: found.rows, grouping: None, model, folder, data })
+    }
+
+    /// The images.
+    fn gallery(&self, observer: &Arc<dyn Observer>) -> Result<Gallery> {
+        let names = || self.files.iter().map(|f| f.file.clone()).collect::<Vec<_>>();
+        match (&self.model, &self.folder, &self.data) {
+            (Err(run), ..) => gallery_of_run(&RunFolder::open(run)?.read_config()?.0, &self.files, observer),
+            (Ok(_), Some(folder), _) => Gallery::of_files(Some(folder), &names()),
+            (Ok(_), None, Some(data)) => Ok(Gallery::of_data(data.clone(), &names())),
+            (Ok(_), None, None) => Gallery::of_files(None, &names()),
+        }
     }
 
     /// The row of `image`, where it is one of them: by its name, or by its path.

@@ -1,7 +1,10 @@
 //! Where the images of the rows are, and small pictures of some of them.
 
+use super::images;
+use crate::config::Resolved;
 use crate::data::folder::list;
-use crate::data::{Dataset, Image, Images, decode};
+use crate::data::{Dataset, Image, Images, Source, decode};
+use crate::observe::Observer;
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::names;
 use rayon::prelude::*;
@@ -68,23 +71,44 @@ impl Gallery {
         Ok(paths.iter().flatten().cloned().collect())
     }
 
+    /// The images of a run that was trained by `config`: the files in its folder, or its data set.
+    pub fn of_run(config: &Resolved, names: &[String], observer: &Arc<dyn Observer>) -> Result<Gallery> {
+        match Source::parse(&config.data.source) {
+            Ok(Source::Folder(path)) if path.is_dir() => Gallery::of_files(Some(&path), names),
+            _ => {
+                let data = images::read(config.load_request()?, observer)?;
+                Ok(Gallery::of_data(Arc::new(data), names))
+            }
+        }
+    }
+
+    /// The file of a row, where it is known.
+    pub fn path(&self, row: usize) -> Option<&Path> {
+        match self {
+            Gallery::Files(paths) => paths[row].as_deref(),
+            Gallery::Loaded(..) => None,
+        }
+    }
+
+    /// The image of a row, where it can be read; files are shrunk to a short side of `side`.
+    pub fn image(&self, row: usize, side: usize) -> Option<Image> {
+        match self {
+            Gallery::Files(paths) => decode::shrunk_file(paths[row].as_ref()?, side).ok(),
+            Gallery::Loaded(data, found) => {
+                let at = found[row]?;
+                let sample = match (&data.test, at.checked_sub(data.train.images.len())) {
+                    (Some(test), Some(at)) => test.images.sample(at),
+                    _ => data.train.images.sample(at),
+                };
+                sample.ok().map(|sample| sample.image.into_owned())
+            }
+        }
+    }
+
     /// Small pictures of `rows`, in that order; grey where one cannot be read.
     pub fn pictures(&self, rows: &[u32]) -> Images {
         let grey = || Image { width: 8, height: 8, pixels: vec![128; 8 * 8 * 3] };
-        let picture = |row: &u32| match self {
-            Gallery::Files(paths) => {
-                let image = paths[*row as usize].as_ref().and_then(|path| decode::shrunk_file(path, SIDE).ok());
-                image.unwrap_or_else(grey)
-            }
-            Gallery::Loaded(data, found) => match found[*row as usize] {
-                Some(at) => match (&data.test, at.checked_sub(data.train.images.len())) {
-                    (Some(test), Some(at)) => test.images.sample(at),
-                    _ => data.train.images.sample(at),
-                }
-                .map_or_else(|_| grey(), |sample| sample.image.into_owned()),
-                None => grey(),
-            },
-        };
+        let picture = |row: &u32| self.image(*row as usize, SIDE).unwrap_or_else(grey);
         let mut images = Images::default();
         for (i, image) in rows.par_iter().map(picture).collect::<Vec<Image>>().into_iter().enumerate() {
             images.push(i as u64, String::new(), image);

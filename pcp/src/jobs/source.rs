@@ -1,11 +1,10 @@
 //! What clustering, purification and the search for duplicates work on: a matrix with names, from a file, a run, a folder of images
 //! or memory.
 
-use super::images;
 use super::photographs::{Photographs, is_images};
 use super::pictures::Gallery;
 use crate::config::Resolved;
-use crate::data::{Dataset, Source};
+use crate::data::Dataset;
 use crate::embed::EMBEDDING;
 use crate::observe::Observer;
 use crate::run::{RunFolder, Warning};
@@ -232,13 +231,7 @@ impl Embeddings {
                 Some(PhotographsAt::Folder(path)) => Gallery::of_files(Some(path), names),
                 None => Gallery::of_files(None, names),
             },
-            (Some((_, config)), None) => match Source::parse(&config.data.source) {
-                Ok(Source::Folder(path)) if path.is_dir() => Gallery::of_files(Some(&path), names),
-                _ => config
-                    .load_request()
-                    .and_then(|load| images::read(load, observer))
-                    .map(|data| Gallery::of_data(Arc::new(data), names)),
-            },
+            (Some((_, config)), None) => Gallery::of_run(config, names, observer),
             _ => Gallery::of_files(folder, names),
         };
         match found {

@@ -17,8 +17,9 @@ fn run(folder: &Path, kept: bool) -> PathBuf {
     let images = folder.join("images");
     std::fs::create_dir(&images).unwrap();
     (0..5).for_each(|i| image::RgbImage::new(8, 8).save(images.join(format!("{i}.png"))).unwrap());
+    let (path, mut config, about) = (folder.join("run"), Config::default(), About::default());
+    config.data.source = images.display().to_string();
     let dataset = data::load(&Load::new(Source::Folder(images)), &|_, _| ()).unwrap();
-    let (path, config, about) = (folder.join("run"), Config::default(), About::default());
     let run = RunFolder::begin(&path, false, &config.resolve(&dataset).unwrap(), &about, &dataset).unwrap();
     let e = neighbours(&NeighboursOptions::new(&path, "0.png"), &silent()).unwrap_err();
     assert!(e.message.contains("no embeddings yet") && e.hint.contains("`resume`"), "{e:?}");
@@ -47,6 +48,21 @@ fn an_image_of_the_run_finds_the_others_and_not_itself() {
     assert!(text.starts_with("file,cosine,cluster,status,label\n1.png,0.9939,0,kept,"), "{text}");
     let json = serde_json::to_string(&found).unwrap();
     assert_eq!(serde_json::from_str::<NeighboursResult>(&json).unwrap(), found);
+    let page = dir.path().join("near.html");
+    let shown = NeighboursOptions { out: None, page: Some(page.clone()), ..options };
+    neighbours(&shown, &silent()).unwrap();
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert!(
+        text.contains("Most like it") && text.contains("cosine 0.99, cluster 0") && text.contains("0.png"),
+        "{text}"
+    );
+    assert!(text.matches("/9j/").count() >= 3, "three JPEG pictures");
+    assert!(neighbours(&shown, &silent()).unwrap_err().message.contains("near.html"), "nothing is written over");
+    // Where the images have gone, their names remain.
+    std::fs::remove_dir_all(dir.path().join("images")).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    neighbours(&shown, &silent()).unwrap();
+    assert!(std::fs::read_to_string(&page).unwrap().contains("1.png"));
     let all = neighbours(&NeighboursOptions::new(&path, "4.png"), &silent()).unwrap();
     assert_eq!((all.images.len(), all.images[0].file.as_str()), (4, "3.png"));
 }
