@@ -109,32 +109,61 @@ impl Pace {
     }
 }
 
-/// Is told what a job does, from any thread. Every method but `cancel` may do nothing.
+/// Is told what a job does, from any thread. Every method but `cancel` may do nothing: what an observer does not do itself, it passes on to
+/// its `next`.
 pub trait Observer: Send + Sync {
+    /// The observer that is told what this one does not handle. One that handles a call itself passes it on by itself, where it should.
+    fn next(&self) -> Option<&dyn Observer> {
+        None
+    }
     /// A part of the work begins; it has `total` units (images, rows, steps).
-    fn begin(&self, _part: &'static str, _total: usize) {}
+    fn begin(&self, part: &'static str, total: usize) {
+        self.next().into_iter().for_each(|next| next.begin(part, total));
+    }
     /// `units` more of the part are done.
-    fn advance(&self, _units: usize) {}
+    fn advance(&self, units: usize) {
+        self.next().into_iter().for_each(|next| next.advance(units));
+    }
     /// The part is over.
-    fn end(&self) {}
+    fn end(&self) {
+        self.next().into_iter().for_each(|next| next.end());
+    }
     /// How the part is going, in a few words that replace the ones before.
-    fn status(&self, _text: &str) {}
+    fn status(&self, text: &str) {
+        self.next().into_iter().for_each(|next| next.status(text));
+    }
     /// The folder of the run is there; the training follows.
-    fn run_began(&self, _run: &Path) {}
+    fn run_began(&self, run: &Path) {
+        self.next().into_iter().for_each(|next| next.run_began(run));
+    }
     /// A training begins or goes on; parts, steps and epochs up to `training_ended` belong to it.
-    fn training_began(&self, _start: &TrainingStart) {}
+    fn training_began(&self, start: &TrainingStart) {
+        self.next().into_iter().for_each(|next| next.training_began(start));
+    }
     /// The training ended, was cancelled or failed.
-    fn training_ended(&self) {}
+    fn training_ended(&self) {
+        self.next().into_iter().for_each(|next| next.training_ended());
+    }
     /// A training step was made.
-    fn live(&self, _live: &Live) {}
+    fn live(&self, live: &Live) {
+        self.next().into_iter().for_each(|next| next.live(live));
+    }
     /// An epoch ended.
-    fn epoch(&self, _record: &EpochRecord) {}
+    fn epoch(&self, record: &EpochRecord) {
+        self.next().into_iter().for_each(|next| next.epoch(record));
+    }
     /// An epoch of a detector's training ended.
-    fn detector_epoch(&self, _record: &DetectorEpoch) {}
+    fn detector_epoch(&self, record: &DetectorEpoch) {
+        self.next().into_iter().for_each(|next| next.detector_epoch(record));
+    }
     /// The work goes on, but the user should know this.
-    fn warn(&self, _warning: &Warning) {}
+    fn warn(&self, warning: &Warning) {
+        self.next().into_iter().for_each(|next| next.warn(warning));
+    }
     /// A line about what the job is doing, for people.
-    fn note(&self, _line: &str) {}
+    fn note(&self, line: &str) {
+        self.next().into_iter().for_each(|next| next.note(line));
+    }
     /// The flag that cancels the work.
     fn cancel(&self) -> &Cancel;
 }

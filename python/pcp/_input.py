@@ -44,6 +44,22 @@ def positive(name: str, value) -> int:
     return int(value)
 
 
+def clusters(n_clusters, X) -> int:
+    """A number of clusters that X has rows for; 0 for "auto"."""
+    if isinstance(n_clusters, str) and n_clusters == "auto":
+        return 0
+    k = positive("n_clusters", n_clusters)
+    if k > X.shape[0]:
+        raise ValueError(f"n_samples={X.shape[0]} should be >= n_clusters={k}.")
+    return k
+
+
+def effort(estimator) -> tuple[int, int, int]:
+    """Starts, updates and seed of an estimator's k-means."""
+    starts, updates = positive("n_init", estimator.n_init), positive("max_iter", estimator.max_iter)
+    return starts, updates, seed(estimator.random_state)
+
+
 def row_names(X):
     """The index of a pandas frame; None of anything else."""
     index = getattr(X, "index", None)

@@ -9,7 +9,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from . import _pcp
-from ._input import positive, rows, seed
+from ._input import clusters, effort, rows
 from .progress import shown
 
 
@@ -71,20 +71,16 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def fit(self, X, y=None):
         """Clusters the rows of X; y is not used."""
         X = rows(self, X, reset=True, metric=self.metric)
-        k = None if isinstance(self.n_clusters, str) and self.n_clusters == "auto" else positive("n_clusters", self.n_clusters)
-        if k is not None and k > X.shape[0]:
-            raise ValueError(f"n_samples={X.shape[0]} should be >= n_clusters={k}.")
-        start = None
+        k, (starts, steps, first), start = clusters(self.n_clusters, X), effort(self), None
         if not isinstance(self.init, str):
             start = np.ascontiguousarray(self.init, dtype=np.float32)
-            if start.ndim != 2 or k is None:
+            if start.ndim != 2 or k == 0:
                 raise ValueError("init is an array of first centroids, n_clusters rows of n_features numbers")
         elif self.init not in ("k-means++", "random"):
             raise ValueError(f"init is {self.init!r}; it may be 'k-means++', 'random' or an array")
-        starts, steps, first = positive("n_init", self.n_init), positive("max_iter", self.max_iter), seed(self.random_state)
         found = shown(
             lambda progress: _pcp.kmeans(
-                X, k, self.metric, start, isinstance(self.init, str) and self.init == "random", starts, steps, first, progress
+                X, k, self.metric, start, start is None and self.init == "random", starts, steps, first, progress
             ),
             self.verbose,
         )

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from . import _pcp
-from ._input import frame, positive, row_names, rows, seed
+from ._input import clusters, effort, frame, positive, row_names, rows
 from .progress import shown
 
 
@@ -85,12 +85,9 @@ class ProgressivePurifier(ClusterMixin, BaseEstimator):
         self._index = row_names(X)
         X = rows(self, X, reset=True, metric=self.metric)
         older = [np.ascontiguousarray(matrix, dtype=np.float32) for matrix in past]
-        k = self.n_clusters
-        k = k if k is None else 0 if isinstance(k, str) and k == "auto" else positive("n_clusters", k)
-        if k is not None and k > X.shape[0]:
-            raise ValueError(f"n_samples={X.shape[0]} should be >= n_clusters={k}.")
+        k = None if self.n_clusters is None else clusters(self.n_clusters, X)
         votes = self.votes if self.votes == 0 else positive("votes", self.votes)
-        starts, steps, first = positive("n_init", self.n_init), positive("max_iter", self.max_iter), seed(self.random_state)
+        starts, steps, first = effort(self)
         found = shown(
             lambda progress: _pcp.purify(
                 X, older, k, self.gamma, votes, self.alpha, self.lower, self.upper, self.metric, starts, steps, first, progress

@@ -163,7 +163,7 @@ class Run:
         self.path = Path(path)
         if not (self.path / "config.toml").is_file():
             raise FileError(f"{path} is no run folder", "give the folder that pcp.train or `pcp train` made")
-        self._networks = {}
+        self._models = {}
 
     def __repr__(self) -> str:
         result = self.result
@@ -205,10 +205,15 @@ class Run:
         clusters.insert(1, "label", read("files.csv")["label"])
         return clusters
 
-    def _network(self, best: bool):
-        if best not in self._networks:
-            self._networks[best] = _pcp.Network(self.path, best)
-        return self._networks[best]
+    def _model(self, best: bool):
+        if best not in self._models:
+            self._models[best] = _pcp.Model(self.path, best)
+        return self._models[best]
+
+    @property
+    def kind(self) -> str:
+        """What it trained: a "network", clusters of "patches", or "both", whose features stand side by side in an embedding."""
+        return self._model(False).kind
 
     def embed(self, images, *, features="embedding", best=False, skip_bad_files=False, return_files=False, verbose=False):
         """A row of numbers per image.
@@ -218,7 +223,7 @@ class Run:
         images : path, list of paths, or images
             A folder, files, or images in memory (PIL, arrays (n, h, w, 3), torch tensors (n, 3, h, w), not normalised).
         features : str
-            "embedding" (unit vectors), "pooled", or a layer, such as "layer4".
+            "embedding" (unit vectors), or of a network "pooled" or a layer, such as "layer4".
         best : bool
             Use the weights of the best probe instead of the last.
         skip_bad_files : bool
@@ -226,13 +231,13 @@ class Run:
         return_files : bool
             Also return the names of the rows' files.
         """
-        network, places = self._network(best), _images.paths(images)
+        model, places = self._model(best), _images.paths(images)
         if places is None:
             if return_files:
                 raise ValueError("images in memory have no files to return")
             pixels = _images.arrays(images)
-            return shown(lambda progress: network.features(pixels, features, progress), verbose)
-        rows, names, _, bad = shown(lambda progress: network.features_of_files(places, features, progress), verbose)
+            return shown(lambda progress: model.features(pixels, features, progress), verbose)
+        rows, names, bad = shown(lambda progress: model.features_of_files(places, features, progress), verbose)
         if bad:
             name, reason = bad[0]
             message = f"{len(bad)} of the files cannot be read, for example {name}: {reason}"
@@ -248,27 +253,53 @@ class Run:
             page = shown(lambda progress: _pcp.report([self.path], None, max_images, progress), verbose)
         return Report(page)
 
-    def export(self, to="onnx", out=None, *, with_preprocess=False, best=False) -> Path:
-        """Writes the network as "onnx" or "safetensors"; returns the file, by default named after the run, in the current folder.
+    def export(self, to="onnx", out=None, *, part=None, with_preprocess=False, best=False) -> Path:
+        """Writes the model as "onnx" or "safetensors"; returns the file, by default named after the run, in the current folder.
 
-        With `with_preprocess`, the ONNX model takes values from 0 to 1 and normalises them itself.
+        Of a run of both, whose embedding has the features of patches and of a network side by side, `part` says which: "patches" or "network".
+        With `with_preprocess`, the ONNX model of a network takes values from 0 to 1 and normalises them itself; that of patches always does.
         """
+        kind = self._one(part)
         out = Path(f"{self.path.resolve().name}.{to}") if out is None else Path(out)
-        return _pcp.export(self.path, to, out, with_preprocess, best)
+        return _pcp.export(self.path, to, out, part == "patches" and kind == "both", with_preprocess, best)
+
+    def _one(self, part) -> str:
+        """The kind of the model; an error where `part` does not name something that it has one of."""
+        kind = self.kind
+        if part not in (None, "network", "patches"):
+            raise ValueError(f"part is {part!r}; it may be 'network' or 'patches'")
+        if kind == "both" and part is None:
+            raise UsageError(
+                f"{self.path} has patches and a network, whose features stand side by side in an embedding; a file has one of them",
+                "give part='network' or part='patches'",
+            )
+        if kind != "both" and part not in (None, kind):
+            has, lacks = ("clusters of patches", "network") if kind == "patches" else ("a network", "patches")
+            raise UsageError(f"{self.path} has {has} and no {lacks}", f"leave part={part!r} out")
+        return kind
 
     @property
     def preprocess(self) -> dict:
-        """How images are made for the network: side, margin, and means and deviations of the channels."""
-        card = json.loads(self._network(False).card)
-        return {key: card[key] for key in ("size", "margin", "mean", "std")}
+        """How images are made for the network (or for the patches, where there is no network): side, margin (0 for the whole image), and means
+        and deviations of the channels."""
+        return json.loads(self._model(False).preprocess)
 
-    def to_torch(self, *, best=False):
-        """The network as a torch module that turns normalised images (n, 3, side, side) into embeddings; see `preprocess`."""
+    def to_torch(self, *, part=None, best=False):
+        """The network as a torch module that turns normalised images (n, 3, side, side) into embeddings; see `preprocess`.
+
+        Of a run of both, `part="network"` gives the network alone.
+        """
         import tempfile
 
+        kind = self._one(part)
+        if "patches" in (kind, part):
+            raise UsageError(
+                f"{self.path}: clusters of patches are no torch module",
+                "run.export('onnx') writes them for onnxruntime" + (", and part='network' gives the network" if kind == "both" else ""),
+            )
         try:
             import pcp_models
         except ImportError as e:
             raise ImportError("to_torch() needs torch and safetensors: pip install torch safetensors") from e
         with tempfile.TemporaryDirectory() as folder:
-            return pcp_models.load(self.export("safetensors", Path(folder) / "model.safetensors", best=best))
+            return pcp_models.load(self.export("safetensors", Path(folder) / "model.safetensors", part=part, best=best))

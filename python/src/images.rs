@@ -6,10 +6,12 @@ use crate::task::run;
 use numpy::{PyArray2, PyReadonlyArray3, PyUntypedArrayMethods};
 use pcp::data::folder::{ImageFile, list};
 use pcp::data::{Image, Pictures};
+use pcp::embed::AnyModel;
 use pcp::jobs::{
     self, Caller, ExportFormat, ExportOptions, ReportOptions, ResumeOptions, RunRequest, TrainOptions, TrainResult,
 };
-use pcp::model::{Model, WhichWeights};
+use pcp::model::{Embedded, WhichWeights};
+use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder_atomic, make_parent, require_empty};
 use pcp_core::matrix::Matrix;
@@ -18,16 +20,13 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Images that are embedded at once.
-const BATCH: usize = 128;
-
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(train, module)?)?;
     module.add_function(wrap_pyfunction!(resume, module)?)?;
     module.add_function(wrap_pyfunction!(report, module)?)?;
     module.add_function(wrap_pyfunction!(export, module)?)?;
     module.add_function(wrap_pyfunction!(write_images, module)?)?;
-    module.add_class::<Network>()
+    module.add_class::<Model>()
 }
 
 /// What Python's classes say they were called with.
@@ -95,13 +94,15 @@ fn report(
     run(py, progress.as_ref(), move |observer| Ok(jobs::report(&options, observer)?.out))
 }
 
-/// Writes a network as `onnx` or `safetensors`; returns the file.
+/// Writes the model of a run as `onnx` or `safetensors`; returns the file. Of patches and a network side by side, it is the network, or with
+/// `patches` the patches.
 #[pyfunction]
 fn export(
     py: Python<'_>,
     model: PathBuf,
     to: &str,
     out: PathBuf,
+    patches: bool,
     with_preprocess: bool,
     best: bool,
 ) -> PyResult<PathBuf> {
@@ -110,8 +111,11 @@ fn export(
         "safetensors" => ExportFormat::Safetensors,
         _ => return Err(PyValueError::new_err(format!("to is {to:?}; it may be 'onnx' or 'safetensors'"))),
     };
-    let options = ExportOptions { out: Some(out), with_preprocess, best, ..ExportOptions::new(model, to) };
-    run(py, None, move |observer| Ok(jobs::export(&options, observer)?.out))
+    run(py, None, move |observer| {
+        let model = if patches { RunFolder::open(&model)?.patches() } else { model };
+        let options = ExportOptions { out: Some(out), with_preprocess, best, ..ExportOptions::new(model, to) };
+        Ok(jobs::export(&options, observer)?.out)
+    })
 }
 
 /// Writes images as PNG files of these names into the new folder `folder`.
@@ -142,32 +146,47 @@ fn write_images(
     })
 }
 
-/// A trained network.
+/// A trained model: a network, clusters of patches, or both side by side.
 #[pyclass(frozen, module = "pcp._pcp")]
-struct Network(Arc<Model>);
+struct Model(Arc<AnyModel>);
 
-/// Features, the names and labels of their rows, and the names of files that could not be read with the reasons.
-type FilesAnswer<'py> = (Bound<'py, PyArray2<f32>>, Vec<String>, Vec<Option<String>>, Vec<(String, String)>);
+/// Features, the names of their rows, and the names of files that could not be read with the reasons.
+type FilesAnswer<'py> = (Bound<'py, PyArray2<f32>>, Vec<String>, Vec<(String, String)>);
 
 #[pymethods]
-impl Network {
+impl Model {
     /// Opens a run folder or a model file.
     #[new]
-    fn open(py: Python<'_>, path: PathBuf, best: bool) -> PyResult<Network> {
-        let model = run(py, None, move |_| Model::open_weights(path, WhichWeights::best(best)))?;
-        Ok(Network(Arc::new(model)))
+    fn open(py: Python<'_>, path: PathBuf, best: bool) -> PyResult<Model> {
+        let model = run(py, None, move |_| AnyModel::open(&path, WhichWeights::best(best)))?;
+        Ok(Model(Arc::new(model)))
     }
 
-    /// The file of its weights.
+    /// What it is: `network`, `patches` or `both`.
     #[getter]
-    fn file(&self) -> Option<PathBuf> {
-        self.0.file.clone()
+    fn kind(&self) -> &'static str {
+        match &*self.0 {
+            AnyModel::Network(model) if model.card.combination.is_some() => "both",
+            AnyModel::Network(_) => "network",
+            AnyModel::Patches(..) => "patches",
+            AnyModel::Encoder(_) => "encoder",
+        }
     }
 
-    /// The description of its input, as JSON.
+    /// How images are made for it (of both: for the network), as JSON.
     #[getter]
-    fn card(&self, py: Python<'_>) -> PyResult<String> {
-        json(py, &self.0.card)
+    fn preprocess(&self, py: Python<'_>) -> PyResult<String> {
+        let said = match &*self.0 {
+            AnyModel::Network(model) => {
+                let card = &model.card;
+                serde_json::json!({ "size": card.size, "margin": card.margin, "mean": card.mean, "std": card.std })
+            }
+            _ => {
+                let view = self.0.view().augmenter;
+                serde_json::json!({ "size": view.size, "margin": view.margin, "mean": view.mean, "std": view.std })
+            }
+        };
+        json(py, &said)
     }
 
     /// Features of images in memory, `[height, width, 3]` each.
@@ -175,26 +194,12 @@ impl Network {
         &self,
         py: Python<'py>,
         images: Vec<PyReadonlyArray3<'py, u8>>,
-        kind: String,
+        features: String,
         progress: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let images = images.iter().map(image).collect::<PyResult<Vec<_>>>()?;
-        let model = self.0.clone();
-        let features = run(py, progress.as_ref(), move |observer| {
-            let kind = model.feature_kind(&kind)?;
-            observer.begin("embedding", images.len());
-            let mut all = Matrix::default();
-            for batch in images.chunks(BATCH) {
-                let (model, batch, units) = (model.clone(), batch.to_vec(), batch.len());
-                let made = observer.cancel().run(move || model.features(batch, kind))?;
-                (all.rows, all.dim) = (all.rows + made.rows, made.dim);
-                all.values.extend(made.values);
-                observer.advance(units);
-            }
-            observer.end();
-            Ok(all)
-        })?;
-        array(py, features)
+        let (rows, _) = self.embedded(py, move || Ok(Pictures::of(images)), features, progress)?;
+        array(py, rows)
     }
 
     /// Features of image files: a list of paths, of which a folder stands for all images below it.
@@ -202,21 +207,34 @@ impl Network {
         &self,
         py: Python<'py>,
         paths: Vec<PathBuf>,
-        kind: String,
+        features: String,
         progress: Option<Bound<'py, PyAny>>,
     ) -> PyResult<FilesAnswer<'py>> {
+        let list = move || Ok(Pictures::Files(Arc::new(files(paths)?)));
+        let (rows, found) = self.embedded(py, list, features, progress)?;
+        let names = found.rows.into_iter().map(|row| row.file).collect();
+        let bad = found.bad.into_iter().map(|bad| (bad.name, bad.reason)).collect();
+        Ok((array(py, rows)?, names, bad))
+    }
+}
+
+impl Model {
+    fn embedded(
+        &self,
+        py: Python<'_>,
+        pictures: impl FnOnce() -> Result<Pictures> + Send + 'static,
+        features: String,
+        progress: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<(Matrix, Embedded)> {
         let model = self.0.clone();
-        let (features, found) = run(py, progress.as_ref(), move |observer| {
-            let kind = model.feature_kind(&kind)?;
-            let pictures = Pictures::Files(Arc::new(files(paths)?));
+        run(py, progress.as_ref(), move |observer| {
+            model.check_features(&features)?;
+            let pictures = pictures()?;
             observer.begin("embedding", pictures.len());
-            let made = model.features_of(&pictures, kind, observer.cancel(), &|units| observer.advance(units));
+            let made = model.features_of(&pictures, &features, observer.cancel(), &|units| observer.advance(units));
             observer.end();
             made
-        })?;
-        let (names, labels) = found.rows.into_iter().map(|row| (row.file, row.label)).unzip();
-        let bad = found.bad.into_iter().map(|bad| (bad.name, bad.reason)).collect();
-        Ok((array(py, features)?, names, labels, bad))
+        })
     }
 }
 

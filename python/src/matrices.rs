@@ -30,23 +30,19 @@ fn metric_of(name: &str) -> PyResult<Metric> {
     }
 }
 
-/// A number of clusters; `None` is the one with the greatest silhouette.
-fn count_of(k: Option<usize>) -> ClusterCount {
-    k.map_or(ClusterCount::Auto, ClusterCount::Exactly)
-}
-
 /// Labels, centroids, distances, the sum of their squares, and the (k, silhouette) that were tried.
 type KMeansAnswer<'py> =
     (Bound<'py, PyArray1<i32>>, Bound<'py, PyArray2<f32>>, Bound<'py, PyArray1<f32>>, f64, Vec<(usize, f64)>);
 
-/// `start` is the first centroids; without, k-means++ from `starts` starts, or with `random` distinct rows.
+/// `k` is a number, or 0 for the one with the greatest silhouette. `start` is the first centroids; without, k-means++ from `starts` starts, or
+/// with `random` distinct rows.
 #[pyfunction]
 #[pyo3(signature = (x, k, metric, start, random, starts, iterations, seed, progress))]
 #[allow(clippy::too_many_arguments)]
 fn kmeans<'py>(
     py: Python<'py>,
     x: PyReadonlyArray2<'py, f32>,
-    k: Option<usize>,
+    k: usize,
     metric: &str,
     start: Option<PyReadonlyArray2<'py, f32>>,
     random: bool,
@@ -62,8 +58,8 @@ fn kmeans<'py>(
         let mut fit = MultiStart { k: 0, metric, iterations, starts, seed };
         let mut tried = Vec::new();
         fit.k = match k {
-            Some(k) => k,
-            None => {
+            1.. => k,
+            0 => {
                 let rows = rows.clone();
                 let chosen = part("choosing k", observer, move |step| choose(&rows, &fit, step))?;
                 tried = chosen.1.iter().map(|t| (t.k, t.silhouette)).collect();
@@ -177,7 +173,7 @@ fn purify<'py>(
     let kmeans = KMeansOptions { metric: metric_of(metric)?, starts, iterations, seed, ..KMeansOptions::default() };
     let options = PurifyOptions {
         embeddings,
-        k: k.map(|k| count_of((k > 0).then_some(k))),
+        k: k.map(|k| if k > 0 { ClusterCount::Exactly(k) } else { ClusterCount::Auto }),
         gamma,
         votes,
         alpha,

@@ -13,7 +13,7 @@ def blobs():
     return (centres[of] + 0.2 * rng.standard_normal((300, 16))).astype(np.float32), of
 
 
-SMALL = dict(epochs=2, limit=64, size=16, width=4, batch=16, clusters=4, verbose=False)
+SMALL = dict(epochs=2, limit=64, size=16, width=4, batch=16, clusters=4, precision="f32", verbose=False)
 
 
 @pytest.fixture(scope="session")

@@ -65,6 +65,42 @@ def test_the_page_is_shown_inline(run):
     assert html.startswith("<iframe srcdoc=") and "&lt;!doctype html" in html[:200].lower()
 
 
+@pytest.mark.parametrize("kind, preset", [("patches", "patches"), ("both", "pcp-plus")])
+def test_patches_are_embedded_and_exported_as_networks_are(kind, preset, tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for i, image in enumerate(photographs(48, 40)):
+        Image.fromarray(image).resize((40, 40 - i % 9)).save(folder / f"{i:02}.png")
+    few = dict(epochs=1, width=4, batch=16) if kind == "both" else {}
+    run = pcp.train(folder, tmp_path / "run", presets=preset, size=16, verbose=False, **few)
+    assert run.kind == kind and pcp.open(run.path).kind == kind
+    rows, files = run.embed(folder, return_files=True)
+    assert files == run.clusters["file"].tolist()
+    assert np.allclose(rows, run.embeddings, atol=1e-5)
+    assert np.allclose(run.embed([Image.open(folder / file) for file in files]), rows, atol=1e-6)
+    assert run.report().path.is_file() and "48 images" in repr(run)
+    assert run.preprocess["size"] >= 16
+    patches = run.export("onnx", tmp_path / "patches.onnx", part="patches")
+    assert patches.is_file()
+    with pytest.raises(ValueError, match="it may be 'network' or 'patches'"):
+        run.export("onnx", tmp_path / "x.onnx", part="head")
+    with pytest.raises(pcp.UsageError, match="no torch module"):
+        run.to_torch(part="patches")
+    if kind == "patches":
+        assert run.export("onnx", tmp_path / "run.onnx").read_bytes() == patches.read_bytes()
+        with pytest.raises(pcp.UsageError, match="clusters of patches and no network"):
+            run.export("onnx", tmp_path / "x.onnx", part="network")
+        with pytest.raises(pcp.UsageError, match="no features called pooled"):
+            run.embed(folder, features="pooled")
+    else:
+        for refused in (lambda: run.export("onnx", tmp_path / "x.onnx"), run.to_torch):
+            with pytest.raises(pcp.UsageError, match="part='network' or part='patches'"):
+                refused()
+        assert run.export("onnx", tmp_path / "network.onnx", part="network").read_bytes() != patches.read_bytes()
+        assert run.embed(folder, features="pooled").shape == (48, 32)
+    assert not (tmp_path / "x.onnx").exists()
+
+
 def test_images_in_memory_are_trained_on(tmp_path):
     images = [Image.fromarray(image) for image in photographs(32)]
     run = pcp.train(images, tmp_path / "r", labels=["a", "b"] * 16, **(SMALL | dict(epochs=1, report=False)))
@@ -94,6 +130,8 @@ def test_the_network_goes_elsewhere(run, tmp_path):
     assert onnx.is_file()
     with pytest.raises(pcp.UsageError, match="net.onnx"):
         run.export("onnx", tmp_path / "net.onnx")
+    with pytest.raises(pcp.UsageError, match="a network and no patches"):
+        run.export("onnx", tmp_path / "other.onnx", part="patches")
     torch = pytest.importorskip("torch")
     pytest.importorskip("safetensors")
     module = run.to_torch()

@@ -4,14 +4,14 @@
 use crate::layout::LayoutKind;
 use crate::reply::Stream;
 use crate::subject::{Subject, locked, version};
-use pcp::observe::{Live, Observer, TrainingStart};
-use pcp::run::{DetectorEpoch, EpochRecord, Warning};
+use pcp::observe::{Live, Observer, Pace, TrainingStart};
+use pcp::run::EpochRecord;
 use pcp_core::cancel::Cancel;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ struct WatchState {
     done: usize,
     total: usize,
     live: Option<Live>,
-    training: Option<(TrainingStart, Instant)>,
+    training: Option<Pace>,
     /// Epochs done.
     epochs: u32,
     ended: bool,
@@ -67,15 +67,13 @@ impl Watch {
                 "clusters": live.clusters, "kept": live.kept,
             });
         }
-        if let Some((start, since)) = &state.training {
-            let images = start.images.max(1) as f64;
-            let within = if state.part == "training" { (state.done as f64 / images).min(1.0) } else { 0.0 };
-            let (all, begun) = (f64::from(start.total_epochs), f64::from(start.done));
-            let now = (f64::from(state.epochs) + within).min(all);
+        if let Some(pace) = &state.training {
+            let images = pace.start.images.max(1) as f64;
+            let share = if state.part == "training" { (state.done as f64 / images).min(1.0) } else { 0.0 };
             said["epoch"] = state.epochs.into();
-            said["epochs"] = start.total_epochs.into();
-            if now > begun {
-                said["seconds_left"] = (since.elapsed().as_secs_f64() * (all - now) / (now - begun)).round().into();
+            said["epochs"] = pace.start.total_epochs.into();
+            if let Some(left) = pace.left(state.epochs, share) {
+                said["seconds_left"] = left.round().into();
             }
         }
         said
@@ -97,6 +95,10 @@ fn trainer(subject: &Subject) -> Option<u32> {
 }
 
 impl Observer for Watch {
+    fn next(&self) -> Option<&dyn Observer> {
+        Some(self.told.as_ref())
+    }
+
     fn begin(&self, part: &'static str, total: usize) {
         let mut state = locked(&self.state);
         (state.part, state.done, state.total) = (part, 0, total);
@@ -109,14 +111,6 @@ impl Observer for Watch {
         self.told.advance(units);
     }
 
-    fn end(&self) {
-        self.told.end();
-    }
-
-    fn status(&self, text: &str) {
-        self.told.status(text);
-    }
-
     fn run_began(&self, run: &Path) {
         locked(&self.state).run = Some(run.to_path_buf());
         self.told.run_began(run);
@@ -124,7 +118,7 @@ impl Observer for Watch {
 
     fn training_began(&self, start: &TrainingStart) {
         let mut state = locked(&self.state);
-        (state.training, state.epochs) = (Some((start.clone(), Instant::now())), start.done);
+        (state.training, state.epochs) = (Some(Pace::new(start.clone())), start.done);
         drop(state);
         self.told.training_began(start);
     }
@@ -141,22 +135,9 @@ impl Observer for Watch {
 
     fn epoch(&self, record: &EpochRecord) {
         let mut state = locked(&self.state);
-        let done = state.training.as_ref().map(|(start, _)| record.round * start.epochs_per_round + record.epoch + 1);
-        state.epochs = done.unwrap_or(state.epochs);
+        state.epochs = state.training.as_ref().map_or(state.epochs, |pace| pace.done(record));
         drop(state);
         self.told.epoch(record);
-    }
-
-    fn detector_epoch(&self, record: &DetectorEpoch) {
-        self.told.detector_epoch(record);
-    }
-
-    fn warn(&self, warning: &Warning) {
-        self.told.warn(warning);
-    }
-
-    fn note(&self, line: &str) {
-        self.told.note(line);
     }
 
     fn cancel(&self) -> &Cancel {

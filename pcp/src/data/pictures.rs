@@ -2,7 +2,7 @@
 
 use super::folder::{ImageFile, split_name};
 use super::pixel_cache::PixelCache;
-use super::{BadFile, Batch, CleanView, Dataset, Image, Prefetch, Split, Stamp, decode};
+use super::{BadFile, Batch, CleanView, Dataset, Image, Images, Prefetch, Split, Stamp, decode};
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +42,14 @@ pub struct PictureBatch {
 }
 
 impl Pictures {
+    /// Images in memory, named by their numbers.
+    pub fn of(images: impl IntoIterator<Item = Image>) -> Pictures {
+        let mut all = Images::default();
+        images.into_iter().enumerate().for_each(|(i, image)| all.push(i as u64, i.to_string(), image));
+        let train = Split { images: all, labels: None };
+        Pictures::Loaded(Arc::new(Dataset { train, ..Dataset::default() }))
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         match self {

@@ -5,7 +5,7 @@ use super::part::JobPart;
 use super::photographs::Photographs;
 use crate::data::{BadFile, Pictures};
 use crate::embed::{AnyModel, Format, bad_files_csv, files_csv, write};
-use crate::model::WhichWeights;
+use crate::model::{Preprocess, WhichWeights};
 use crate::observe::Observer;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, read_bytes, remove_litter, require_absent, write_bytes, write_new};
@@ -16,16 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Which images are embedded, by which network, and where to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EmbedOptions {
-    /// A run folder, or a model file: that of a network, or one that `save_model` wrote. Without one, clusters of patches are
+    /// A run folder, or a model file: that of a network, one that `save_model` wrote, or an encoder in ONNX. Without one, clusters of patches are
     /// learned from the images, in seconds.
     pub model: Option<PathBuf>,
     /// A folder of images, one image, cifar10, cifar100 or bundled.
     pub images: String,
     /// The file to make.
     pub out: PathBuf,
-    /// Which features: embedding, pooled, or a layer, such as layer4.
+    /// Which features: embedding, pooled, or a layer, such as layer4; of an ONNX file an output, where embedding is the usual one.
     pub features: String,
     /// How they are written; otherwise CSV for names that end in .csv, else NumPy's format.
     pub format: Option<Format>,
@@ -37,6 +37,8 @@ pub struct EmbedOptions {
     pub save_model: Option<PathBuf>,
     /// Everything random about a patch model that is learned follows from it.
     pub seed: u64,
+    /// How images are made for an ONNX file; otherwise as a preprocessor_config.json beside it says, or the file itself.
+    pub preprocess: Preprocess,
 }
 
 impl EmbedOptions {
@@ -57,6 +59,7 @@ impl EmbedOptions {
             data_dir: None,
             save_model: None,
             seed: 0,
+            preprocess: Preprocess::default(),
         }
     }
 }
@@ -105,10 +108,19 @@ pub fn embed(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<Emb
             return Err(Error::usage(message, "leave `model` out, and give `save_model` a name of its own"));
         }
     }
+    let onnx = options.model.as_deref().is_some_and(AnyModel::is_onnx);
+    if !onnx && options.preprocess != Preprocess::default() {
+        let message = "`size`, `resize`, `squash`, `mean` and `std` are for ONNX files";
+        return Err(Error::usage(message, "leave them out: other models know how their images are made"));
+    }
     let (model, pictures, unread) = match &options.model {
         Some(path) => {
-            let model = AnyModel::open(path, WhichWeights::best(options.best))?;
+            let model = match onnx && !options.best {
+                true => AnyModel::open_onnx(path, &options.features, options.preprocess)?,
+                false => AnyModel::open(path, WhichWeights::best(options.best))?,
+            };
             model.check_features(&options.features)?;
+            model.note().into_iter().for_each(|note| observer.note(note));
             (model, listed(&options.images, options.data_dir.as_deref(), observer)?, Vec::new())
         }
         None => learned(options, observer)?,
@@ -137,7 +149,7 @@ pub fn embed(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<Emb
     Ok(EmbedResult {
         rows: found.rows.len(),
         dim,
-        features: options.features.clone(),
+        features: model.features_name(&options.features).to_string(),
         model: model.file().or(options.save_model.as_deref()).map_or(String::new(), |file| file.display().to_string()),
         unreadable: found.bad.len(),
         out: out.clone(),

@@ -111,6 +111,11 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
             // Its ONNX model takes values from 0 to 1 in any case.
             (model.patches().side(), true, model.preprocessing(), [0.0; 3], [1.0; 3])
         }
+        #[cfg(feature = "onnx")]
+        AnyModel::Encoder(encoder) => {
+            let message = format!("{} is an ONNX file already", encoder.file.display());
+            return Err(Error::usage(message, "give a run folder, or a model file of pcp"));
+        }
     };
     Ok(ExportResult { out, sample: options.sample.clone(), side, with_preprocess, preprocessing, mean, std })
 }

@@ -58,8 +58,7 @@ impl Photographs {
         };
         let opened = model.map(|path| AnyModel::open(path, WhichWeights::Last)).transpose()?;
         let stored = match &opened {
-            Some(AnyModel::Network(model)) => model.card.clean_view().stored,
-            Some(AnyModel::Patches(model, _)) => model.card.patch_model.stored,
+            Some(model) => model.view().stored,
             None => usual_stored_side(PatchModelSettings::default().side),
         };
         let stored_side = Some(stored).filter(|side| *side > 0);

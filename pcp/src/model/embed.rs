@@ -54,24 +54,6 @@ impl Model {
         let mut features = |batch| Ok(extractor.batch(batch, &[kind])?.into_iter().next().unwrap_or_default());
         embed_batches(pictures, self.card.clean_view(), cancel, on_images, &mut features, take)
     }
-
-    /// Features of all `pictures` in one matrix.
-    pub fn features_of(
-        &self,
-        pictures: &Pictures,
-        kind: FeatureKind,
-        cancel: &Cancel,
-        on_images: &dyn Fn(usize),
-    ) -> Result<(Matrix, Embedded)> {
-        let mut features = Matrix::default();
-        let found = self.for_each_batch(pictures, kind, cancel, on_images, &mut |_, made| {
-            features.rows += made.rows;
-            features.dim = made.dim;
-            features.values.extend_from_slice(&made.values);
-            Ok(())
-        })?;
-        Ok((features, found))
-    }
 }
 
 /// Calls `take` with the rows and the `features` of every batch of views of `pictures`, in order, and `on_images` with the number

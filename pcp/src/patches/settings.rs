@@ -101,7 +101,7 @@ impl PatchModelSettings {
     }
 
     /// How images are brought to the size: all of their area, values from 0 to 1.
-    pub(super) fn view(&self) -> CleanView {
+    pub(crate) fn view(&self) -> CleanView {
         let (size, recipe) = (self.side, self.augment.clone());
         let augmenter = Augmenter { size, margin: 0.0, mean: [0.0; 3], std: [1.0; 3], recipe };
         CleanView { augmenter, stored: self.stored, squares: None }
