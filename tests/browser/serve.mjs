@@ -1,6 +1,7 @@
 // The page of `pcp serve` in headless Chromium, as a person would use it.
 //   node serve.mjs check     trains a small run and watches it, explores, decides, kills the server, starts it again
 //   node serve.mjs large     seconds and memory at 100,000 made-up images
+//   node serve.mjs watched   what watching costs a training: its epochs in turn with and without a page that is open
 import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync, existsSync } from "node:fs";
 import { resolve } from "node:path";
@@ -327,4 +328,30 @@ async function large() {
   process.exitCode = failures.length ? 1 : 0;
 }
 
-await (process.argv[2] === "large" ? large() : main());
+/// Epochs of one training, every other one watched: how much longer each takes than the mean of the two beside it.
+async function watched() {
+  const epochs = 25, browser = await launch();
+  const trained = await start("train", "bundled", "--out", "runs/watched", "--overwrite", "--width", "16", "--epochs", String(epochs), "--batch", "64", "--set", "evaluate.every=0", "--serve");
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+  const page = await open(context, trained.link, "watched");
+  const records = () => { try { return readFileSync("runs/watched/metrics.jsonl", "utf8").trim().split("\n").filter(Boolean).map(JSON.parse); } catch { return []; } };
+  const home = new URL("/#0/overview", trained.link).href;
+  let seen = -1;
+  while (records().length < epochs) {
+    const done = records().length;
+    if (done !== seen) {
+      seen = done;
+      await page.goto(done % 2 ? home : "about:blank");
+    }
+    await pause(100);
+  }
+  const seconds = records().map((r) => r.seconds);
+  // The first epochs warm up; the last has no neighbour.
+  const slower = seconds.map((s, i) => 100 * (s / ((seconds[i - 1] + seconds[i + 1]) / 2) - 1)).filter((s, i) => i % 2 && i > 2 && !Number.isNaN(s)).sort((a, b) => a - b);
+  console.log(JSON.stringify({ seconds: seconds.map((s) => +s.toFixed(2)), slower_percent: slower.map((s) => +s.toFixed(1)), median_percent: +slower[Math.floor(slower.length / 2)].toFixed(1) }));
+  page.quiet = true;
+  trained.kill("SIGKILL");
+  await browser.close();
+}
+
+await ({ large, watched }[process.argv[2]] ?? main)();
