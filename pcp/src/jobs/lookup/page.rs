@@ -18,7 +18,7 @@ const SIDE: usize = 384;
 pub(super) const EXAMPLES: usize = 4;
 
 /// Where a picture of the page is.
-enum Place {
+enum PictureAt {
     /// A row of the gallery.
     Known(usize),
     /// One of the new pictures.
@@ -33,7 +33,7 @@ pub(super) struct PagePictures {
     gallery: Gallery,
     /// New pictures.
     pictures: Option<Pictures>,
-    places: Vec<(String, Place)>,
+    places: Vec<(String, PictureAt)>,
 }
 
 impl PagePictures {
@@ -42,7 +42,7 @@ impl PagePictures {
         PagePictures { gallery, pictures, places: Vec::new() }
     }
 
-    fn push(&mut self, name: &str, place: Place, caption: String, marked: bool) -> ShownPicture {
+    fn push(&mut self, name: &str, place: PictureAt, caption: String, marked: bool) -> ShownPicture {
         self.places.push((name.to_string(), place));
         ShownPicture { row: self.places.len() - 1, caption, marked }
     }
@@ -63,19 +63,19 @@ impl PictureSource for PagePictures {
 
     fn path(&self, row: usize) -> Option<PathBuf> {
         match (&self.places[row].1, &self.pictures) {
-            (Place::Known(at), _) => self.gallery.path(*at).map(Path::to_path_buf),
-            (Place::New(at), Some(pictures)) => pictures.path(*at).map(Path::to_path_buf),
-            (Place::New(_), None) => None,
-            (Place::File(path), _) => Some(path.clone()),
+            (PictureAt::Known(at), _) => self.gallery.path(*at).map(Path::to_path_buf),
+            (PictureAt::New(at), Some(pictures)) => pictures.path(*at).map(Path::to_path_buf),
+            (PictureAt::New(_), None) => None,
+            (PictureAt::File(path), _) => Some(path.clone()),
         }
     }
 
     fn image(&self, row: usize) -> Option<Image> {
         match (&self.places[row].1, &self.pictures) {
-            (Place::Known(at), _) => self.gallery.image(*at, SIDE),
-            (Place::New(at), Some(pictures)) => pictures.image(*at).ok(),
-            (Place::New(_), None) => None,
-            (Place::File(path), _) => decode::shrunk_file(path, SIDE).ok(),
+            (PictureAt::Known(at), _) => self.gallery.image(*at, SIDE),
+            (PictureAt::New(at), Some(pictures)) => pictures.image(*at).ok(),
+            (PictureAt::New(_), None) => None,
+            (PictureAt::File(path), _) => decode::shrunk_file(path, SIDE).ok(),
         }
     }
 }
@@ -90,13 +90,13 @@ pub(super) fn write_neighbours(
     observer: &Arc<dyn Observer>,
 ) -> Result<()> {
     let name = image.to_string_lossy();
-    let place = own.map_or_else(|| Place::File(image.to_path_buf()), Place::Known);
+    let place = own.map_or_else(|| PictureAt::File(image.to_path_buf()), PictureAt::Known);
     let mut shown = vec![pictures.push(&name, place, "asked about".into(), true)];
     for (neighbour, row) in found.iter().zip(known) {
         let cluster = neighbour.cluster.map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
         let label = neighbour.label.as_ref().map_or_else(String::new, |label| format!(", {label}"));
         let caption = format!("cosine {:.2}{cluster}{label}", neighbour.cosine);
-        shown.push(pictures.push(&neighbour.file, Place::Known(*row), caption, false));
+        shown.push(pictures.push(&neighbour.file, PictureAt::Known(*row), caption, false));
     }
     let section = ShownSection {
         title: "Most like it".into(),
@@ -129,12 +129,12 @@ pub(super) fn write_assigned(
         rows.sort_by(|a, b| assigned[*b].fit.total_cmp(&assigned[*a].fit));
         let mut shown = Vec::new();
         for (name, row) in examples.get(&cluster).into_iter().flatten() {
-            shown.push(pictures.push(name, Place::Known(*row), "of the run".into(), true));
+            shown.push(pictures.push(name, PictureAt::Known(*row), "of the run".into(), true));
         }
         for i in &rows {
             let AssignedImage { file, fit, confidence, .. } = &assigned[*i];
             let caption = format!("fit {fit:.2}, confidence {confidence:.2}");
-            shown.push(pictures.push(file, Place::New(new[*i]), caption, false));
+            shown.push(pictures.push(file, PictureAt::New(new[*i]), caption, false));
         }
         let name = assigned[rows[0]].name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
         groups.push(ShownGroup { caption: format!("cluster {cluster}{name}: {} images", rows.len()), pictures: shown });
@@ -151,7 +151,7 @@ pub(super) fn write_assigned(
     for i in &others {
         let AssignedImage { file, cluster, confidence, .. } = &assigned[*i];
         let caption = format!("nearest: cluster {cluster}, confidence {confidence:.2}");
-        far.push(pictures.push(file, Place::New(new[*i]), caption, false));
+        far.push(pictures.push(file, PictureAt::New(new[*i]), caption, false));
     }
     if !far.is_empty() {
         sections.push(ShownSection {
