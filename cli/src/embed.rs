@@ -36,7 +36,7 @@ pub struct EmbedArgs {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Which features: embedding, pooled, whitened (pooled, partially whitened), or a layer: layer1 to layer4, conv1 to conv5 (average-pooled to at most 10,000 numbers)
-    #[arg(long, default_value = "embedding", value_name = "embedding|pooled|layerN")]
+    #[arg(long, default_value = "embedding", value_name = "embedding|pooled|whitened|layerN")]
     features: String,
     /// How they are written [default: csv for names that end in .csv, else npy]
     #[arg(long, value_enum)]

@@ -37,7 +37,7 @@ Examples:
   pcp train PHOTOS/ --dry-run                                what would it take?
 
 Systems (--preset): pcp (default), pcp-nowarm, pcp-paper, pcp-release, pc, pc-cpr, dc, ir, is, and, and-oneoff, la,
-deepcluster, moco, moco2, pcp-plus, supervised, random. Data: bundled, folder, idx, cifar10, cifar100, in100, cub200.
+deepcluster, moco, moco2, simclr, emp, pcp-plus, supervised, random. Data: bundled, folder, idx, cifar10, cifar100, in100, cub200.
 Every setting and its value is in the run folder's config.toml."
 )]
 pub struct Args {

@@ -59,14 +59,16 @@ pub fn generalised(mut a: Vec<f64>, b: Vec<f64>, n: usize) -> Result<Eigen> {
     solve_rows(&lower, &mut turned, n);
     let Eigen { values, mut vectors } = eigen(turned, n)?;
     // g = L^-T u.
-    vectors.par_chunks_mut(n.max(1)).for_each(|u| {
-        for i in (0..n).rev() {
-            u[i] /= lower[i * n + i];
-            let x = u[i];
-            u[..i].iter_mut().zip(&lower[i * n..i * n + i]).for_each(|(u, l)| *u -= x * l);
-        }
-    });
+    solve_rows_transposed(&lower, &mut vectors, n);
     Ok(Eigen { values, vectors })
+}
+
+/// Every row `x` of `rows` becomes `a^-1 x`, for a positive definite `a`; returns the logarithm of its determinant.
+pub fn solve(a: Vec<f64>, rows: &mut [f64], n: usize) -> Result<f64> {
+    let lower = cholesky(a, n)?;
+    solve_rows(&lower, rows, n);
+    solve_rows_transposed(&lower, rows, n);
+    Ok((0..n).map(|i| 2.0 * lower[i * n + i].ln()).sum())
 }
 
 /// Every row `x` of `a` becomes the solution `y` of `L y = x`.
@@ -75,6 +77,17 @@ fn solve_rows(lower: &[f64], a: &mut [f64], n: usize) {
         for i in 0..n {
             let sum = dot(&lower[i * n..i * n + i], &row[..i]);
             row[i] = (row[i] - sum) / lower[i * n + i];
+        }
+    });
+}
+
+/// Every row `x` of `a` becomes the solution `y` of `L^T y = x`.
+fn solve_rows_transposed(lower: &[f64], a: &mut [f64], n: usize) {
+    a.par_chunks_mut(n.max(1)).for_each(|row| {
+        for i in (0..n).rev() {
+            row[i] /= lower[i * n + i];
+            let x = row[i];
+            row[..i].iter_mut().zip(&lower[i * n..i * n + i]).for_each(|(u, l)| *u -= x * l);
         }
     });
 }
@@ -260,6 +273,20 @@ mod tests {
 
     fn times(a: &[f64], x: &[f64], n: usize) -> Vec<f64> {
         (0..n).map(|i| dot(&a[i * n..(i + 1) * n], x)).collect()
+    }
+
+    #[test]
+    fn solutions_solve_and_the_determinant_is_that_of_the_eigenvalues() {
+        for n in [1, 2, 17, 70] {
+            let a = random(n, n as u64);
+            let sought: Vec<f64> = (0..2 * n).map(|i| (i as f64).sin()).collect();
+            let mut rows: Vec<f64> = sought.chunks(n).flat_map(|x| times(&a, x, n)).collect();
+            let log_det = solve(a.clone(), &mut rows, n).unwrap();
+            rows.iter().zip(&sought).for_each(|(found, x)| assert!((found - x).abs() < 1e-8));
+            let expected: f64 = eigen(a, n).unwrap().values.iter().map(|w| w.ln()).sum();
+            assert!((log_det - expected).abs() < 1e-8);
+        }
+        assert!(solve(vec![0.0], &mut [1.0], 1).is_err(), "singular");
     }
 
     #[test]

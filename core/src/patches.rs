@@ -51,6 +51,29 @@ pub trait Images: Sync {
     fn read(&self, i: usize, out: &mut [f32]) -> Result<()>;
 }
 
+/// Square images in memory.
+pub struct SquareBatch<'a> {
+    /// Width and height.
+    pub side: usize,
+    /// `[images, side, side, 3]`, values from 0 to 1.
+    pub pixels: &'a [f32],
+}
+
+impl Images for SquareBatch<'_> {
+    fn len(&self) -> usize {
+        self.pixels.len() / (self.side * self.side * 3)
+    }
+
+    fn side(&self) -> usize {
+        self.side
+    }
+
+    fn read(&self, i: usize, out: &mut [f32]) -> Result<()> {
+        out.copy_from_slice(&self.pixels[i * out.len()..(i + 1) * out.len()]);
+        Ok(())
+    }
+}
+
 /// How patches are learned and encoded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

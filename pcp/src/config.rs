@@ -75,6 +75,8 @@ impl Config {
             ("la.instances_until", c.la.instances_until, 0.0, 1.0),
             ("deepcluster.head_decay", c.deepcluster.head_decay, 0.0, 1.0),
             ("moco.momentum", c.moco.momentum, 0.0, 1.0),
+            ("emp.views", c.emp.views as f64, 2.0, 100.0),
+            ("emp.spread", c.emp.spread, 0.0, 1000.0),
             // A year at the most.
             ("run.save_minutes", c.run.save_minutes, 0.0, MOST_MINUTES),
             ("plus.hue", c.plus.hue, 0.0, 0.5),
@@ -111,6 +113,7 @@ impl Config {
             ("deepcluster.head_lr", c.deepcluster.head_lr),
             ("moco.queue", c.moco.queue as f64),
             ("moco.groups", c.moco.groups as f64),
+            ("emp.precision", c.emp.precision),
         ];
         for &(key, value) in positive {
             if !(value > 0.0 && value.is_finite()) {

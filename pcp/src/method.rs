@@ -7,6 +7,7 @@
 mod and;
 pub mod bank;
 pub mod deepcluster;
+mod emp;
 mod ir;
 mod is;
 mod la;
@@ -15,6 +16,7 @@ pub mod objective;
 mod patches;
 pub mod pcp;
 pub mod plus;
+mod simclr;
 mod supervised;
 
 use crate::config::{ClusterFeatures, Resolved, System};
@@ -85,7 +87,7 @@ impl Plan {
 /// The state of a system beside the network: a bank, a queue or a classifier. Its kind is fixed when training starts.
 #[derive(Clone, Debug)]
 pub enum Memory {
-    /// None: the loss compares embeddings within the batch (IS).
+    /// None: the loss compares embeddings within the batch (IS, SimCLR, EMP-SSL).
     Nothing,
     /// The memory bank.
     Bank(Arc<Bank>),
@@ -309,6 +311,8 @@ pub fn of(system: System) -> &'static dyn Method {
         System::La => &la::La,
         System::Deepcluster => &deepcluster::DeepCluster,
         System::Moco => &moco::Moco,
+        System::Simclr => &simclr::Simclr,
+        System::Emp => &emp::Emp,
         System::Plus => &plus::Plus,
         System::Supervised => &supervised::Supervised,
         System::Patches => &patches::WithoutNetwork,

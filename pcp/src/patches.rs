@@ -12,19 +12,18 @@ mod views;
 
 pub use settings::PatchModelSettings;
 
-use crate::data::{Batch, FileRow, Images, Pictures};
-use crate::model::{Embedded, embed_batches};
+use crate::data::{Batch, Images};
 use crate::observe::Observer;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::{Array, Source, Tensors};
 use pcp_core::matrix::Matrix;
-use pcp_core::patches::Patches;
+use pcp_core::patches::{Patches, SquareBatch};
 use pcp_core::readout::Readout;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
-use views::{Pixels, Squares};
+use views::Squares;
 
 /// The description inside a file of a patch model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,20 +90,10 @@ impl PatchModel {
         features
     }
 
-    /// Calls `take` with the rows and features of every batch of `pictures`, in order, and `on_images` with the number of
-    /// pictures of every batch. Must not be called from rayon's thread pool, which makes the batches.
-    pub fn for_each_batch(
-        &self,
-        pictures: &Pictures,
-        cancel: &Cancel,
-        on_images: &dyn Fn(usize),
-        take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
-    ) -> Result<Embedded> {
-        let mut features = |batch: Batch| {
-            let squares = Pixels { side: self.patches.side(), pixels: &batch.pixels };
-            self.patches.embed(&self.readout, &squares, cancel)
-        };
-        embed_batches(pictures, self.card.patch_model.view(), cancel, on_images, &mut features, take)
+    /// Features of a batch of views.
+    pub(crate) fn batch(&self, batch: &Batch, cancel: &Cancel) -> Result<Matrix> {
+        let squares = SquareBatch { side: self.patches.side(), pixels: &batch.pixels };
+        self.patches.embed(&self.readout, &squares, cancel)
     }
 
     /// Numbers of a feature.

@@ -108,6 +108,16 @@ fn momentum_contrast_version_two_with_alexnet() {
 }
 
 #[test]
+fn views_matched_within_the_batch() {
+    bits_hold("simclr", &[]);
+}
+
+#[test]
+fn many_views_and_their_coding_rate() {
+    bits_hold("emp", &["--set", "emp.views=3"]);
+}
+
+#[test]
 fn patch_features_as_targets() {
     bits_hold("pcp-plus", &[]);
 }
@@ -162,7 +172,7 @@ fn two_images_and_equal_images_train_under_every_system() {
             std::fs::create_dir_all(&folder).unwrap();
             picture(&folder.join(format!("{i}.png")), 20, kind, if name == "same" { 0 } else { i });
         }
-        for preset in ["ir", "is", "and", "la", "deepcluster", "moco", "pcp-plus", "supervised"] {
+        for preset in ["ir", "is", "and", "la", "deepcluster", "moco", "simclr", "emp", "pcp-plus", "supervised"] {
             let out = dir.path().join(format!("{name}-{preset}"));
             let root = dir.path().join(name);
             let args =
@@ -221,6 +231,35 @@ const OWN: &[(&str, &[&str])] = &[
             "train.lr_schedule",
             "train.weight_decay",
             "objective.tau",
+            "objective.warmup_rounds",
+        ],
+    ),
+    (
+        "simclr",
+        &[
+            "method.system",
+            "augment.hue",
+            "augment.jitter_probability",
+            "network.head",
+            "train.lr",
+            "train.lr_schedule",
+            "train.nesterov",
+            "objective.tau",
+            "objective.warmup_rounds",
+        ],
+    ),
+    (
+        "emp",
+        &[
+            "method.system",
+            "augment.scale",
+            "augment.hue",
+            "augment.jitter_probability",
+            "network.head",
+            "train.batch",
+            "train.lr",
+            "train.lr_schedule",
+            "train.nesterov",
             "objective.warmup_rounds",
         ],
     ),

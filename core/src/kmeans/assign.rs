@@ -88,18 +88,9 @@ impl<'a> Assigner<'a> {
                 assignment
             }
         };
-        let in_slots: Vec<f32> = self
-            .slots
-            .iter()
-            .flat_map(|&j| if j == FILLER { vec![0.0; dim] } else { centroids.row(j as usize).to_vec() })
-            .collect();
-        let half = |(row, &j): (&[f32], &u32)| if j == FILLER { f32::INFINITY } else { square(row) / 2.0 };
-        let half_squares: Vec<f32> = in_slots.chunks_exact(dim).zip(&self.slots).map(half).collect();
         let step = Step {
             centroids,
-            right: Packed::new(&in_slots, dim),
-            longest: centroids.values.chunks_exact(dim).map(square).fold(0.0, f32::max),
-            half_squares,
+            in_slots: InSlots::new(centroids, &self.slots),
             slots: &self.slots,
             group: &self.group,
             panels: self.panels,
@@ -115,14 +106,43 @@ impl<'a> Assigner<'a> {
     }
 }
 
+/// Centroids in the order of their slots.
+pub(super) struct InSlots {
+    /// As [`products`] takes them.
+    pub right: Packed,
+    /// `|c|^2 / 2` by slot, infinite for fillers.
+    pub half_squares: Vec<f32>,
+    /// The greatest `|c|^2`.
+    longest: f32,
+}
+
+impl InSlots {
+    /// `slots` has the centroid of every slot, or [`FILLER`].
+    pub fn new(centroids: &Matrix, slots: &[u32]) -> InSlots {
+        let dim = centroids.dim;
+        let mut values = vec![0.0f32; slots.len() * dim];
+        let fill = |(row, &j): (&mut [f32], &u32)| {
+            if j == FILLER {
+                return f32::INFINITY;
+            }
+            row.copy_from_slice(centroids.row(j as usize));
+            square(row) / 2.0
+        };
+        let half_squares: Vec<f32> = values.par_chunks_mut(dim).zip(slots).map(fill).collect();
+        let longest = half_squares.iter().copied().filter(|half| half.is_finite()).fold(0.0, f32::max) * 2.0;
+        InSlots { right: Packed::new(&values, dim), half_squares, longest }
+    }
+
+    /// The greatest error of a computed `|x|^2 / 2 + |c|^2 / 2 - x . c`, for rows of `dim` numbers with these `|x|^2`.
+    pub fn errors(&self, squares: &[f32], dim: usize) -> Vec<f32> {
+        squares.iter().map(|x| (dim + 8) as f32 * f32::EPSILON * (x + self.longest)).collect()
+    }
+}
+
 /// Data that all blocks of one assignment share.
 struct Step<'a> {
     centroids: &'a Matrix,
-    right: Packed,
-    /// The greatest `|c|^2`.
-    longest: f32,
-    /// `|c|^2 / 2` by slot, infinite for fillers.
-    half_squares: Vec<f32>,
+    in_slots: InSlots,
     slots: &'a [u32],
     group: &'a [u32],
     panels: usize,
@@ -133,8 +153,7 @@ impl Step<'_> {
     fn block(&self, rows: &[f32], squares: &[f32], assignment: &mut [u32], bounds: &mut [f32]) {
         let dim = self.centroids.dim;
         let n = assignment.len();
-        // The greatest error of a computed |x|^2 / 2 + |c|^2 / 2 - x . c.
-        let error: Vec<f32> = squares.iter().map(|x| (dim + 8) as f32 * f32::EPSILON * (x + self.longest)).collect();
+        let error = self.in_slots.errors(squares, dim);
         let mut own = vec![f32::INFINITY; n];
         for (i, row) in rows.chunks_exact(dim).enumerate() {
             let cluster = assignment[i];
@@ -146,7 +165,7 @@ impl Step<'_> {
         }
         assignment.fill(FILLER);
         let mut nearest = Nearest {
-            half_squares: &self.half_squares,
+            half_squares: &self.in_slots.half_squares,
             slots: self.slots,
             // The score at that distance, which the row's own centroid stays below.
             best: own.iter().zip(squares).map(|(u, x)| (u * u - x) / 2.0).collect(),
@@ -162,7 +181,7 @@ impl Step<'_> {
                 count += usize::from(*bound - moved < *own);
             }
             let panels = g * self.panels..((g + 1) * self.panels).min(all);
-            products(rows, &list[..count], &self.right, panels, &mut nearest);
+            products(rows, &list[..count], &self.in_slots.right, panels, &mut nearest);
             for &i in &list[..count] {
                 let i = i as usize;
                 let lowest = std::mem::replace(&mut nearest.lowest[i], f32::INFINITY);

@@ -10,7 +10,7 @@
 
 use rayon::prelude::*;
 
-use super::assign::{Assigner, BLOCK, FILLER, Nearest, distance_square, neighbours_together, square};
+use super::assign::{Assigner, BLOCK, FILLER, InSlots, Nearest, distance_square, neighbours_together, square};
 use super::{assign, update};
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::matrix::Matrix;
@@ -95,7 +95,6 @@ impl<'a> CellAssigner<'a> {
 
     /// The nearest of the centroids in the cells near to it, for every row, ties to the lowest.
     pub fn assign(&mut self, centroids: &Matrix) -> &[u32] {
-        let dim = self.features.dim;
         let (before, mut assignment) = self.last.take().unzip();
         let mut stale = vec![false; self.cells.moved.len()];
         if RENEWED.contains(&self.done) {
@@ -124,22 +123,11 @@ impl<'a> CellAssigner<'a> {
 
         let Cells { of, sizes, order, near, bounds, moved } = &mut self.cells;
         let (slots, panels) = layout(of, sizes);
-        let mut in_slots = vec![0.0f32; slots.len() * dim];
-        let fill = |(row, &j): (&mut [f32], &u32)| {
-            if j == FILLER {
-                return f32::INFINITY;
-            }
-            row.copy_from_slice(centroids.row(j as usize));
-            square(row) / 2.0
-        };
-        let half_squares: Vec<f32> = in_slots.par_chunks_mut(dim).zip(&slots).map(fill).collect();
         let step = CellStep {
             features: self.features,
             squares: &self.squares,
             centroids,
-            right: Packed::new(&in_slots, dim),
-            longest: half_squares.iter().copied().filter(|h| h.is_finite()).fold(0.0, f32::max) * 2.0,
-            half_squares,
+            in_slots: InSlots::new(centroids, &slots),
             slots: &slots,
             panels: &panels,
             of,
@@ -310,11 +298,7 @@ struct CellStep<'a> {
     features: &'a Matrix,
     squares: &'a [f32],
     centroids: &'a Matrix,
-    right: Packed,
-    /// The greatest `|c|^2`.
-    longest: f32,
-    /// `|c|^2 / 2` by slot, infinite for fillers.
-    half_squares: Vec<f32>,
+    in_slots: InSlots,
     slots: &'a [u32],
     panels: &'a [usize],
     of: &'a [u32],
@@ -331,8 +315,7 @@ impl CellStep<'_> {
         let mut values = Vec::with_capacity(n * dim);
         rows.iter().for_each(|&row| values.extend_from_slice(self.features.row(row as usize)));
         let squares: Vec<f32> = rows.iter().map(|&row| self.squares[row as usize]).collect();
-        // The greatest error of a computed |x|^2 / 2 + |c|^2 / 2 - x . c.
-        let error: Vec<f32> = squares.iter().map(|x| (dim + 8) as f32 * f32::EPSILON * (x + self.longest)).collect();
+        let error = self.in_slots.errors(&squares, dim);
         let mut own = vec![f32::INFINITY; n];
         if let Some(before) = self.before {
             for (i, row) in values.chunks_exact(dim).enumerate() {
@@ -356,7 +339,7 @@ impl CellStep<'_> {
         wanted.sort_unstable();
         let mut clusters = vec![FILLER; n];
         let mut search = Nearest {
-            half_squares: &self.half_squares,
+            half_squares: &self.in_slots.half_squares,
             slots: self.slots,
             // The score at that distance, which the row's own centroid stays below.
             best: own.iter().zip(&squares).map(|(u, x)| (u * u - x) / 2.0).collect(),
@@ -368,7 +351,7 @@ impl CellStep<'_> {
             let cell = group[0].0 as usize;
             list.clear();
             list.extend(group.iter().map(|w| w.1));
-            products(&values, &list, &self.right, self.panels[cell]..self.panels[cell + 1], &mut search);
+            products(&values, &list, &self.in_slots.right, self.panels[cell]..self.panels[cell + 1], &mut search);
             for &(_, i, p) in group {
                 let i = i as usize;
                 let lowest = std::mem::replace(&mut search.lowest[i], f32::INFINITY);

@@ -22,6 +22,8 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("deepcluster", include_str!("../../presets/deepcluster.toml")),
     ("moco", include_str!("../../presets/moco.toml")),
     ("moco2", include_str!("../../presets/moco2.toml")),
+    ("simclr", include_str!("../../presets/simclr.toml")),
+    ("emp", include_str!("../../presets/emp.toml")),
     ("pcp-plus", include_str!("../../presets/pcp-plus.toml")),
     ("supervised", include_str!("../../presets/supervised.toml")),
     ("random", include_str!("../../presets/random.toml")),

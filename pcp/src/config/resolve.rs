@@ -38,6 +38,8 @@ pub struct Resolved {
     pub deepcluster: DeepClusterSettings,
     /// Settings of MoCo only.
     pub moco: MocoSettings,
+    /// Settings of EMP-SSL only.
+    pub emp: EmpSettings,
     /// Settings of PCP+ only.
     pub plus: PlusSettings,
     /// The kNN probe.
@@ -131,6 +133,7 @@ impl Config {
             la: self.la,
             deepcluster: self.deepcluster,
             moco: self.moco,
+            emp: self.emp,
             plus: self.plus,
             evaluate: e.with(every),
             run: self.run,
@@ -282,6 +285,7 @@ impl From<Resolved> for Config {
             la: resolved.la,
             deepcluster: resolved.deepcluster,
             moco: resolved.moco,
+            emp: resolved.emp,
             plus: resolved.plus,
             evaluate: e.with(Auto::Value(every)),
             run: resolved.run,

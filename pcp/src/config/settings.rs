@@ -1,7 +1,9 @@
 //! The settings. Shares of the epochs are fractions of one round's length T.
 
 use super::TrainSettings;
-use super::systems::{AndSettings, DeepClusterSettings, LaSettings, MethodSettings, MocoSettings, PlusSettings};
+use super::systems::{
+    AndSettings, DeepClusterSettings, EmpSettings, LaSettings, MethodSettings, MocoSettings, PlusSettings,
+};
 use pcp_core::kmeans::Search;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +66,8 @@ pub struct Config {
     pub deepcluster: DeepClusterSettings,
     /// Settings of MoCo only.
     pub moco: MocoSettings,
+    /// Settings of EMP-SSL only.
+    pub emp: EmpSettings,
     /// Settings of PCP+ only.
     pub plus: PlusSettings,
     /// The kNN probe.

@@ -3,7 +3,7 @@
 use super::settings::Auto;
 use serde::{Deserialize, Serialize};
 
-/// The systems that the paper compares, and PCP+.
+/// The systems that the paper compares, PCP+, and its rivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum System {
@@ -21,6 +21,10 @@ pub enum System {
     Deepcluster,
     /// Momentum contrast (He et al. 2020).
     Moco,
+    /// Two views that attract among all views of the batch (Chen et al. 2020).
+    Simclr,
+    /// Many views of every image, pulled to their mean and spread by the coding rate (Tong et al. 2023, EMP-SSL).
+    Emp,
     /// PCP+: the network learns from clusters of patches.
     Plus,
     /// Classification by the labels.
@@ -37,6 +41,7 @@ impl System {
             ("la", System::La),
             ("deepcluster", System::Deepcluster),
             ("moco", System::Moco),
+            ("emp", System::Emp),
             ("plus", System::Plus),
         ]
         .into_iter()
@@ -125,6 +130,24 @@ pub struct MocoSettings {
 impl Default for MocoSettings {
     fn default() -> Self {
         MocoSettings { queue: 65536, momentum: 0.999, groups: 4 }
+    }
+}
+
+/// Settings of EMP-SSL only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmpSettings {
+    /// Views of every image in a step.
+    pub views: usize,
+    /// What one unit of coding rate weighs beside the views' agreement.
+    pub spread: f64,
+    /// Precision of the coding rate, epsilon squared.
+    pub precision: f64,
+}
+
+impl Default for EmpSettings {
+    fn default() -> Self {
+        EmpSettings { views: 20, spread: 1.0 / 200.0, precision: 0.2 }
     }
 }
 

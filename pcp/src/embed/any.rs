@@ -1,7 +1,7 @@
 //! A model of any kind: a network, clusters of patches, or an encoder of another tool.
 
-use crate::data::{CleanView, FileRow, Pictures};
-use crate::model::{Embedded, Model, Preprocess, WhichWeights};
+use crate::data::{Batch, CleanView, FileRow, Pictures};
+use crate::model::{Embedded, Model, Preprocess, WhichWeights, embed_batches};
 use crate::patches::PatchModel;
 use crate::run::RunFolder;
 use pcp_core::cancel::Cancel;
@@ -132,14 +132,13 @@ impl AnyModel {
         take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
     ) -> Result<Embedded> {
         self.check_features(features)?;
-        match self {
-            AnyModel::Network(model) => {
-                model.for_each_batch(pictures, model.feature_kind(features)?, cancel, on_images, take)
-            }
-            AnyModel::Patches(model, _) => model.for_each_batch(pictures, cancel, on_images, take),
+        let mut of_batch = |batch: Batch| match self {
+            AnyModel::Network(model) => model.batch(batch, model.feature_kind(features)?, cancel),
+            AnyModel::Patches(model, _) => model.batch(&batch, cancel),
             #[cfg(feature = "onnx")]
-            AnyModel::Encoder(encoder) => encoder.for_each_batch(pictures, cancel, on_images, take),
-        }
+            AnyModel::Encoder(encoder) => encoder.batch(batch, cancel),
+        };
+        embed_batches(pictures, self.view(), cancel, on_images, &mut of_batch, take)
     }
 
     /// The features called `name` of all `pictures` in one matrix.

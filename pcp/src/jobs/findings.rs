@@ -106,9 +106,9 @@ pub(crate) fn write_links(
     make(&out.join("links"), &folders, &paths, How::Link, observer.cancel(), &|_| ()).map(drop)
 }
 
-/// Writes `page.html`.
+/// Writes the page `file`.
 pub(crate) fn write_page<S: PictureSource + Send + Sync + 'static>(
-    out: &Path,
+    file: &Path,
     findings: Findings,
     source: &Arc<S>,
     observer: &Arc<dyn Observer>,
@@ -117,7 +117,7 @@ pub(crate) fn write_page<S: PictureSource + Send + Sync + 'static>(
     let page = on_pool("page", 0, observer, move |part| {
         findings_page(&findings, source.as_ref(), &mut |done, all| part.step(done, all))
     })?;
-    write_bytes(&out.join("page.html"), page.as_bytes())
+    write_bytes(file, page.as_bytes())
 }
 
 /// Writes the typed result as `summary.json`.

@@ -13,7 +13,7 @@ use super::status_name;
 use super::table::{CsvRow, write_rows};
 use crate::config::Resolved;
 use crate::data::folder::list;
-use crate::data::{BadFile, Dataset, Pictures};
+use crate::data::{BadFile, Pictures};
 use crate::decisions::{self, Decided, DecisionLog};
 use crate::embed::{AnyModel, EMBEDDING};
 use crate::model::{Embedded, WhichWeights};
@@ -204,8 +204,8 @@ pub fn neighbours(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> 
         None => {
             let like = nearest_word(&name, among.files.iter().map(|f| f.file.as_str()));
             let hint = like.map_or_else(|| "check the path".to_string(), |like| format!("did you mean {like}?"));
-            let whole = if among.grouping.is_some() { "run" } else { "folder" };
-            return Err(Error::usage(format!("{name} is no image file and no image of the {whole}"), hint));
+            let message = format!("{name} is no image file and no image of the {}", among.whole());
+            return Err(Error::usage(message, hint));
         }
     };
     // One more, since an image of the run finds itself.
@@ -216,8 +216,8 @@ pub fn neighbours(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> 
         NeighbourImage {
             file: among.files[row].file.clone(),
             cosine: *cosine,
-            cluster: among.grouping.as_ref().map(|grouping| grouping.cluster[row]),
-            status: among.grouping.as_ref().map(|grouping| grouping.status[row]),
+            cluster: among.grouping().map(|grouping| grouping.cluster[row]),
+            status: among.grouping().map(|grouping| grouping.status[row]),
             label: among.files[row].label.clone(),
         }
     };
@@ -269,8 +269,7 @@ impl FinishedRun {
         observer: &Arc<dyn Observer>,
     ) -> Result<()> {
         let numbers: HashMap<String, usize> = (0..pictures.len()).map(|i| (pictures.row(i).file, i)).collect();
-        let new: Vec<usize> =
-            assigned.iter().map(|image| numbers.get(&image.file).copied().unwrap_or_default()).collect();
+        let new: Vec<Option<usize>> = assigned.iter().map(|image| numbers.get(&image.file).copied()).collect();
         let mut nearest: Vec<usize> = (0..self.files.len()).filter(|i| self.grouping.status[*i].belongs()).collect();
         nearest.sort_by(|a, b| self.grouping.distance[*a].total_cmp(&self.grouping.distance[*b]));
         let mut examples: BTreeMap<u32, Vec<(String, usize)>> = BTreeMap::new();
@@ -308,34 +307,28 @@ fn embed(model: &AnyModel, pictures: &Pictures, observer: &Arc<dyn Observer>) ->
     found
 }
 
-/// Images to search: those of a finished run, or of a folder.
+/// Images to search.
 struct Searched {
     /// Unit rows.
     features: Matrix,
     files: Vec<FileRow>,
-    /// Clusters of a run.
-    grouping: Option<Grouping>,
-    /// Of a folder, the model that made the features; of a run, its folder.
-    model: std::result::Result<AnyModel, PathBuf>,
-    /// The folder that the names of images are below.
-    folder: Option<PathBuf>,
-    /// Images that are not files of a folder.
-    data: Option<Arc<Dataset>>,
+    of: SearchedImages,
+}
+
+/// Whose images are searched.
+enum SearchedImages {
+    /// A finished run's, with its clusters.
+    Run(RunFolder, Grouping),
+    /// Those of a folder or a data set.
+    Read(Photographs),
 }
 
 impl Searched {
     fn open(options: &NeighboursOptions, observer: &Arc<dyn Observer>) -> Result<Searched> {
         let path = &options.run;
         if options.model.is_none() && !is_images(path) {
-            let FinishedRun { features, files, grouping, .. } = FinishedRun::open(path)?;
-            return Ok(Searched {
-                features,
-                files,
-                grouping: Some(grouping),
-                model: Err(path.clone()),
-                folder: None,
-                data: None,
-            });
+            let FinishedRun { folder, features, files, grouping } = FinishedRun::open(path)?;
+            return Ok(Searched { features, files, of: SearchedImages::Run(folder, grouping) });
         }
         let photographs = Photographs::open(&path.to_string_lossy(), None, options.model.as_deref(), 0, observer)?;
         let found = photographs.embed(observer)?;
@@ -343,35 +336,58 @@ impl Searched {
             observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
         }
         let features = Metric::Cosine.prepared(found.features);
-        let (model, folder, data) = (Ok(photographs.model), photographs.folder, Some(photographs.data));
-        Ok(Searched { features, files: found.rows, grouping: None, model, folder, data })
+        Ok(Searched { features, files: found.rows, of: SearchedImages::Read(photographs) })
+    }
+
+    /// What messages call the whole of the images.
+    fn whole(&self) -> &'static str {
+        match &self.of {
+            SearchedImages::Run(..) => "run",
+            SearchedImages::Read(_) => "folder",
+        }
+    }
+
+    /// The clusters, of a run.
+    fn grouping(&self) -> Option<&Grouping> {
+        match &self.of {
+            SearchedImages::Run(_, grouping) => Some(grouping),
+            SearchedImages::Read(_) => None,
+        }
     }
 
     /// The images.
     fn gallery(&self, observer: &Arc<dyn Observer>) -> Result<Gallery> {
-        let names = || self.files.iter().map(|f| f.file.clone()).collect::<Vec<_>>();
-        match (&self.model, &self.folder, &self.data) {
-            (Err(run), ..) => gallery_of_run(&RunFolder::open(run)?.read_config()?.0, &self.files, observer),
-            (Ok(_), Some(folder), _) => Gallery::of_files(Some(folder), &names()),
-            (Ok(_), None, Some(data)) => Ok(Gallery::of_data(data.clone(), &names())),
-            (Ok(_), None, None) => Gallery::of_files(None, &names()),
+        match &self.of {
+            SearchedImages::Run(run, _) => gallery_of_run(&run.read_config()?.0, &self.files, observer),
+            SearchedImages::Read(photographs) => {
+                let names: Vec<String> = self.files.iter().map(|f| f.file.clone()).collect();
+                photographs.at().gallery(&names)
+            }
         }
     }
 
     /// The row of `image`, where it is one of them: by its name, or by its path.
     fn own(&self, image: &Path) -> Option<usize> {
         let name = image.to_string_lossy();
-        let below = self.folder.as_ref().and_then(|folder| {
-            let (folder, image) = (folder.canonicalize().ok()?, image.canonicalize().ok()?);
-            Some(image.strip_prefix(folder).ok()?.to_string_lossy().into_owned())
-        });
+        let below = match &self.of {
+            SearchedImages::Read(photographs) => {
+                photographs.folder.as_deref().and_then(|folder| name_below(folder, image))
+            }
+            SearchedImages::Run(..) => None,
+        };
         self.files.iter().position(|f| f.file == name || Some(&f.file) == below.as_ref())
     }
 
     fn embed(&self, pictures: &Pictures, observer: &Arc<dyn Observer>) -> Result<(Matrix, Embedded)> {
-        match &self.model {
-            Ok(model) => embed(model, pictures, observer),
-            Err(run) => embed(&AnyModel::open(run, WhichWeights::Last)?, pictures, observer),
+        match &self.of {
+            SearchedImages::Run(run, _) => embed(&AnyModel::open(run.path(), WhichWeights::Last)?, pictures, observer),
+            SearchedImages::Read(photographs) => embed(&photographs.model, pictures, observer),
         }
     }
+}
+
+/// What `image` is called among the images below `folder`, where it is one of them.
+fn name_below(folder: &Path, image: &Path) -> Option<String> {
+    let (folder, image) = (folder.canonicalize().ok()?, image.canonicalize().ok()?);
+    Some(image.strip_prefix(folder).ok()?.to_string_lossy().into_owned())
 }

@@ -3,6 +3,7 @@
 
 use super::images;
 use super::part::JobPart;
+use super::pictures::Gallery;
 use crate::config::usual_stored_side;
 use crate::data::{BadFile, Dataset, FileRow, Load, Pictures, Source};
 use crate::embed::{AnyModel, EMBEDDING};
@@ -22,6 +23,24 @@ pub(crate) struct Photographs {
     pub data: Arc<Dataset>,
     /// The folder that the names are below, where the images are files.
     pub folder: Option<PathBuf>,
+}
+
+/// Where images that were read can be shown from.
+pub(crate) enum PhotographsAt {
+    /// Files below a folder.
+    Folder(PathBuf),
+    /// In memory alone.
+    Memory(Arc<Dataset>),
+}
+
+impl PhotographsAt {
+    /// The images of these names.
+    pub(crate) fn gallery(&self, names: &[String]) -> Result<Gallery> {
+        match self {
+            PhotographsAt::Folder(path) => Gallery::of_files(Some(path), names),
+            PhotographsAt::Memory(data) => Ok(Gallery::of_data(data.clone(), names)),
+        }
+    }
 }
 
 /// Embedded images.
@@ -73,6 +92,14 @@ impl Photographs {
             }
         };
         Ok(Photographs { model, data: Arc::new(data), folder })
+    }
+
+    /// Where they can be shown from.
+    pub(crate) fn at(&self) -> PhotographsAt {
+        match &self.folder {
+            Some(folder) => PhotographsAt::Folder(folder.clone()),
+            None => PhotographsAt::Memory(self.data.clone()),
+        }
     }
 
     /// All images, training images first.

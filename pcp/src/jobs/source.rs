@@ -1,10 +1,9 @@
 //! What clustering, purification and the search for duplicates work on: a matrix with names, from a file, a run, a folder of images
 //! or memory.
 
-use super::photographs::{Photographs, is_images};
+use super::photographs::{Photographs, PhotographsAt, is_images};
 use super::pictures::Gallery;
 use crate::config::Resolved;
-use crate::data::Dataset;
 use crate::embed::EMBEDDING;
 use crate::observe::Observer;
 use crate::run::{RunFolder, Warning};
@@ -107,14 +106,6 @@ pub struct Embeddings {
     pub run: Option<(RunFolder, Resolved)>,
     /// The images, where they were read.
     photographs: Option<PhotographsAt>,
-}
-
-/// Where images that were read are.
-enum PhotographsAt {
-    /// Files below a folder.
-    Folder(PathBuf),
-    /// In memory alone.
-    Memory(Arc<Dataset>),
 }
 
 /// Names of rows: the names, where they are from, and whether they must fit.
@@ -225,13 +216,9 @@ impl Embeddings {
                 None => Ok(None),
             };
         };
-        let found = match (&self.run, folder) {
-            (None, None) if self.photographs.is_some() => match &self.photographs {
-                Some(PhotographsAt::Memory(data)) => Ok(Gallery::of_data(data.clone(), names)),
-                Some(PhotographsAt::Folder(path)) => Gallery::of_files(Some(path), names),
-                None => Gallery::of_files(None, names),
-            },
-            (Some((_, config)), None) => Gallery::of_run(config, names, observer),
+        let found = match (&self.run, &self.photographs, folder) {
+            (None, Some(photographs), None) => photographs.gallery(names),
+            (Some((_, config)), _, None) => Gallery::of_run(config, names, observer),
             _ => Gallery::of_files(folder, names),
         };
         match found {
@@ -277,11 +264,7 @@ fn of_photographs(
         observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
     }
     let names = found.rows.into_iter().map(|row| row.file).collect();
-    let at = match photographs.folder {
-        Some(folder) => PhotographsAt::Folder(folder),
-        None => PhotographsAt::Memory(photographs.data),
-    };
-    Ok(((Arc::new(found.features), Some((names, path.to_path_buf(), true)), None), at))
+    Ok(((Arc::new(found.features), Some((names, path.to_path_buf(), true)), None), photographs.at()))
 }
 
 /// The embeddings of a run.

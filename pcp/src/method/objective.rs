@@ -4,6 +4,8 @@
 //! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
 
 use crate::config::LossForm;
+use pcp_core::eigen::solve;
+use pcp_core::error::Result;
 use pcp_core::matmul::matmul;
 use pcp_core::matrix::{Matrix, MatrixRef, dot};
 use pcp_core::purify::Positives;
@@ -172,6 +174,78 @@ pub fn spreading_loss(v: &Matrix, tau: f32) -> (f64, Vec<f32>) {
     let mut gradient = vec![0.0f32; n * d];
     matmul(MatrixRef::new(&similarity, n, n), all, &mut gradient, false);
     (-losses.iter().sum::<f64>() / n.max(1) as f64, gradient)
+}
+
+/// SimCLR's loss of 2B rows, view 1 then view 2, and its gradient: `-1/2B sum_i log P_i,partner`, with
+/// `P_ij = exp(x_i . x_j / tau) / sum_{k != i} exp(x_i . x_k / tau)` and gradients on both sides.
+pub fn contrast_loss(v: &Matrix, tau: f32) -> (f64, Vec<f32>) {
+    let (n, d) = (v.rows, v.dim);
+    assert!(n.is_multiple_of(2), "two views of every sample");
+    let all = v.view();
+    let mut similarity = vec![0.0f32; n * n];
+    matmul(all, all.t(), &mut similarity, false);
+    let scale = 1.0 / (f64::from(tau) * n.max(1) as f64);
+    let losses: Vec<f64> = similarity
+        .par_chunks_mut(n.max(1))
+        .enumerate()
+        .map(|(i, row)| {
+            let partner = (i + n / 2) % n;
+            row[i] = f32::NEG_INFINITY;
+            let logits: Vec<f64> = row.iter().map(|s| f64::from(*s) / f64::from(tau)).collect();
+            let all = log_sum_exp(&logits);
+            for (j, (s, l)) in row.iter_mut().zip(&logits).enumerate() {
+                *s = (((l - all).exp() - f64::from(u8::from(j == partner))) * scale) as f32;
+            }
+            all - logits[partner]
+        })
+        .collect();
+    // x_i stands on both sides of its similarities.
+    let coefficients = MatrixRef::new(&similarity, n, n);
+    let mut gradient = vec![0.0f32; n * d];
+    matmul(coefficients, all, &mut gradient, false);
+    matmul(coefficients.t(), all, &mut gradient, true);
+    (losses.iter().sum::<f64>() / n.max(1) as f64, gradient)
+}
+
+/// EMP-SSL's loss of `views` x B rows, view after view, over its weight of the agreement, and its gradient:
+/// `-1/B sum_i |z_i| - spread / views sum_a R(X_a)`. `z_i` is the mean of the views of image i: its length is the mean cosine of
+/// the views with it. `R(X) = 1/2 log det(I + d / (B precision) X X^T)` is the coding rate of one view of the batch.
+pub fn coding_rate_loss(v: &Matrix, views: usize, spread: f64, precision: f64) -> Result<(f64, Vec<f32>)> {
+    let (images, d) = (v.rows / views, v.dim);
+    assert_eq!(images * views, v.rows, "as many views of every image");
+    let alpha = d as f64 / (images as f64 * precision);
+    let of_views: Vec<(f64, Vec<f64>)> = (0..views)
+        .map(|a| {
+            let x = MatrixRef::new(&v.values[a * images * d..][..images * d], images, d);
+            let mut products = vec![0.0f32; images * images];
+            matmul(x, x.t(), &mut products, false);
+            let one = |i: usize| f64::from(u8::from(i / images == i % images));
+            let gram = products.iter().enumerate().map(|(i, p)| one(i) + alpha * f64::from(*p)).collect();
+            // dR/dX = alpha (I + alpha X X^T)^-1 X, column by column.
+            let column = |c: usize| (0..images).map(move |i| f64::from(v.values[(a * images + i) * d + c]));
+            let mut columns: Vec<f64> = (0..d).flat_map(column).collect();
+            let log_det = solve(gram, &mut columns, images)?;
+            Ok((0.5 * log_det, columns))
+        })
+        .collect::<Result<_>>()?;
+    let rate = of_views.iter().map(|(rate, _)| rate).sum::<f64>() / views as f64;
+    let mut gradient = vec![0.0f32; v.values.len()];
+    let mut agreement = 0.0;
+    for i in 0..images {
+        let at = |a: usize| (a * images + i) * d;
+        let mean: Vec<f64> =
+            (0..d).map(|c| (0..views).map(|a| f64::from(v.values[at(a) + c])).sum::<f64>() / views as f64).collect();
+        let length = mean.iter().map(|x| x * x).sum::<f64>().sqrt();
+        agreement += length / images as f64;
+        for (a, (_, columns)) in of_views.iter().enumerate() {
+            for c in 0..d {
+                let towards = mean[c] / (length.max(1e-12) * images as f64);
+                let apart = spread * alpha * columns[c * images + i];
+                gradient[at(a) + c] = (-(towards + apart) / views as f64) as f32;
+            }
+        }
+    }
+    Ok((-agreement - spread * rate, gradient))
 }
 
 /// Turns the similarities of row `i` into `d(terms of i) / d s_ij` and returns the terms' sum.

@@ -13,7 +13,7 @@ use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::Array;
 use pcp_core::matrix::Matrix;
-use pcp_core::patches::{Images, PatchSettings, Patches};
+use pcp_core::patches::{PatchSettings, Patches, SquareBatch};
 use pcp_core::readout::Readout;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl Combination {
     }
 
     /// Patch features of squares, `[images, side, side, 3]`, values from 0 to 1.
-    pub fn patch_features(&self, pixels: Vec<f32>) -> Matrix {
+    pub fn patch_features(&self, pixels: &[f32]) -> Matrix {
         let squares = SquareBatch { side: self.card.side, pixels };
         match self.patches.embed(&self.codes, &squares, &Cancel::default()) {
             Ok(patches) => patches,
@@ -143,7 +143,7 @@ impl Combination {
         let part = |from: usize, to: usize| -> Vec<f32> {
             batch.pixels.chunks_exact(own + square).flat_map(|row| &row[from..to]).copied().collect()
         };
-        let patches = self.patch_features(part(own, own + square));
+        let patches = self.patch_features(&part(own, own + square));
         let views = Batch { rows: batch.rows, pixels: part(0, own) };
         let pooled = self.pooled.apply(&both_sides(network, weights, &views));
         side_by_side(&patches, &pooled, self.card.weight)
@@ -184,27 +184,6 @@ fn side_by_side(a: &Matrix, b: &Matrix, weight: f64) -> Matrix {
     Matrix { rows: a.rows, dim, values }.normalised()
 }
 
-/// Square images in memory, `[images, side, side, 3]`.
-struct SquareBatch {
-    side: usize,
-    pixels: Vec<f32>,
-}
-
-impl Images for SquareBatch {
-    fn len(&self) -> usize {
-        self.pixels.len() / (self.side * self.side * 3)
-    }
-
-    fn side(&self) -> usize {
-        self.side
-    }
-
-    fn read(&self, i: usize, out: &mut [f32]) -> Result<()> {
-        out.copy_from_slice(&self.pixels[i * out.len()..(i + 1) * out.len()]);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,7 +220,7 @@ mod tests {
         let batch = both_views();
         let parts: Vec<(&[f32], &[f32])> = batch.pixels.chunks_exact(624).map(|row| row.split_at(192)).collect();
         let own = Batch { rows: 3, pixels: parts.iter().flat_map(|p| p.0.to_vec()).collect() };
-        let patches = combination.patch_features(parts.iter().flat_map(|p| p.1.to_vec()).collect());
+        let patches = combination.patch_features(&parts.iter().flat_map(|p| p.1.to_vec()).collect::<Vec<_>>());
         let pooled = combination.pooled.apply(&both_sides(&network, &weights, &own));
         let combined = weights.combined(Arc::new(combination));
         let found = network.features(&combined, &batch, FeatureKind::Embedding);

@@ -40,19 +40,10 @@ impl Model {
         self.network.features(&self.weights, &self.card.clean_view().batch(images), kind)
     }
 
-    /// Calls `take` with the rows and features of every batch of `pictures`, in order, and `on_images` with the number of
-    /// pictures of every batch. Must not be called from rayon's thread pool, which makes the batches.
-    pub fn for_each_batch(
-        &self,
-        pictures: &Pictures,
-        kind: FeatureKind,
-        cancel: &Cancel,
-        on_images: &dyn Fn(usize),
-        take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
-    ) -> Result<Embedded> {
-        let extractor = Extractor { network: &self.network, weights: &self.weights, cancel, on_images };
-        let mut features = |batch| Ok(extractor.batch(batch, &[kind])?.into_iter().next().unwrap_or_default());
-        embed_batches(pictures, self.card.clean_view(), cancel, on_images, &mut features, take)
+    /// Features of a batch of views.
+    pub(crate) fn batch(&self, batch: Batch, kind: FeatureKind, cancel: &Cancel) -> Result<Matrix> {
+        let extractor = Extractor { network: &self.network, weights: &self.weights, cancel, on_images: &|_| () };
+        Ok(extractor.batch(batch, &[kind])?.into_iter().next().unwrap_or_default())
     }
 }
 

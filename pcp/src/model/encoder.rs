@@ -3,8 +3,7 @@
 //! Images are computed one by one, in parallel, so that a row does not depend on others; a model whose batch is fixed gets that many at once.
 
 use super::Preprocess;
-use super::embed::{Embedded, embed_batches};
-use crate::data::{Batch, CleanView, FileRow, Pictures};
+use crate::data::{Batch, CleanView};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::matrix::Matrix;
@@ -79,19 +78,10 @@ impl Encoder {
         Ok(Encoder { plan: plan.map_err(cannot)?, view, batch, channels_last, file, output, bicubic })
     }
 
-    /// As [`Model::for_each_batch`](super::Model::for_each_batch).
-    pub fn for_each_batch(
-        self: &Arc<Self>,
-        pictures: &Pictures,
-        cancel: &Cancel,
-        on_images: &dyn Fn(usize),
-        take: &mut dyn FnMut(&[FileRow], &Matrix) -> Result<()>,
-    ) -> Result<Embedded> {
-        let mut features = |batch: Batch| {
-            let encoder = self.clone();
-            cancel.run(move || encoder.features(&batch))?
-        };
-        embed_batches(pictures, self.view.clone(), cancel, on_images, &mut features, take)
+    /// Features of a batch of views.
+    pub(crate) fn batch(self: &Arc<Self>, batch: Batch, cancel: &Cancel) -> Result<Matrix> {
+        let encoder = self.clone();
+        cancel.run(move || encoder.features(&batch))?
     }
 
     /// Features of views, a row each.

@@ -5,7 +5,6 @@
 //! `f`, divided by the deviation of the patch, which two more convolutions give.
 
 use super::PatchModel;
-use super::views::Pixels;
 use crate::data::augment::whole_image;
 use crate::model::onnx::{Attribute, SHORTEST, described, operation, tensor, unit, whole, whole_numbers};
 use pcp_core::cancel::Cancel;
@@ -13,7 +12,7 @@ use pcp_core::error::Result;
 use pcp_core::io::atomic::write_bytes;
 use pcp_core::io::npy::write_npz;
 use pcp_core::io::proto::Message;
-use pcp_core::patches::FLAT;
+use pcp_core::patches::{FLAT, SquareBatch};
 use pcp_core::rng::{Key, Purpose};
 use std::path::Path;
 
@@ -40,7 +39,7 @@ impl PatchModel {
             input[((n * 3 + c) * side + y) * side + x] = value;
             pixels[((n * side + y) * side + x) * 3 + c] = value;
         }
-        let made = self.patches.embed(&self.readout, &Pixels { side, pixels: &pixels }, &Cancel::default())?;
+        let made = self.patches.embed(&self.readout, &SquareBatch { side, pixels: &pixels }, &Cancel::default())?;
         write_npz(path, |z| {
             z.add_shaped("input", &[count, 3, side, side], &input)?;
             z.add_shaped("embedding", &[made.rows, made.dim], &made.values)

@@ -65,24 +65,3 @@ impl pcp_core::patches::Images for Squares<'_> {
         Ok(())
     }
 }
-
-/// Square images in memory, `[images, side, side, 3]`.
-pub(super) struct Pixels<'a> {
-    pub side: usize,
-    pub pixels: &'a [f32],
-}
-
-impl pcp_core::patches::Images for Pixels<'_> {
-    fn len(&self) -> usize {
-        self.pixels.len() / (self.side * self.side * 3)
-    }
-
-    fn side(&self) -> usize {
-        self.side
-    }
-
-    fn read(&self, i: usize, out: &mut [f32]) -> Result<()> {
-        out.copy_from_slice(&self.pixels[i * out.len()..(i + 1) * out.len()]);
-        Ok(())
-    }
-}

@@ -130,7 +130,7 @@ fn network_share(setup: &Setup, state: &State, combination: &Arc<Combination>) -
             let (a, b) = setup.cancel().run(move || {
                 let bank = &bank.bank()?.rows;
                 let embedding = network.features(&weights, &seen, FeatureKind::Embedding);
-                let patches = with_columns(&both.patch_features(square.pixels), bank.dim);
+                let patches = with_columns(&both.patch_features(&square.pixels), bank.dim);
                 Ok::<_, Error>((loss(&embedding, &rows, bank, tau), loss(&patches, &rows, bank, tau)))
             })??;
             (by_network, by_patches) = (by_network + a, by_patches + b);

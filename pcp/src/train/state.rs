@@ -430,7 +430,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_state_comes_back_bit_for_bit() {
-        for system in ["pcp", "is", "moco", "deepcluster", "pcp-plus", "supervised"] {
+        for system in ["pcp", "is", "moco", "deepcluster", "simclr", "emp", "pcp-plus", "supervised"] {
             let (network, plan, state) = state(system);
             let method = method::of(plan.config.method.system);
             let dir = tempfile::tempdir().unwrap();

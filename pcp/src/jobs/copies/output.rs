@@ -53,7 +53,7 @@ pub(super) fn write(
         notes: Vec::new(),
         sections: vec![section(found, &result.rows)],
     };
-    write_page(out, page, surveyed, observer)
+    write_page(&out.join("page.html"), page, surveyed, observer)
 }
 
 /// Groups of copies on a page; `rows` are those of `found`, one after the other.

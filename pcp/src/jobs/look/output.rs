@@ -48,7 +48,7 @@ pub(super) fn write(
     };
     write_links(out, result.findings.iter().map(|row| (folder(row), path(row))).collect(), observer)?;
     write_json(out, result)?;
-    write_page(out, page(options, groups, copies, result), surveyed, observer)
+    write_page(&out.join("page.html"), page(options, groups, copies, result), surveyed, observer)
 }
 
 /// The file of a picture that cannot be read.

@@ -2,12 +2,11 @@
 
 use super::{AssignedImage, NeighbourImage};
 use crate::data::{Image, Pictures, decode};
-use crate::jobs::part::on_pool;
+use crate::jobs::findings::write_page;
 use crate::jobs::pictures::Gallery;
 use crate::observe::Observer;
-use crate::report::{Findings, PictureSource, ShownGroup, ShownPicture, ShownSection, findings_page};
+use crate::report::{Findings, PictureSource, ShownGroup, ShownPicture, ShownSection};
 use pcp_core::error::Result;
-use pcp_core::io::atomic::write_bytes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,8 +20,8 @@ pub(super) const EXAMPLES: usize = 4;
 enum PictureAt {
     /// A row of the gallery.
     Known(usize),
-    /// One of the new pictures.
-    New(usize),
+    /// One of the new pictures, by its number, where it is known.
+    New(Option<usize>),
     /// A file.
     File(PathBuf),
 }
@@ -46,14 +45,6 @@ impl PagePictures {
         self.places.push((name.to_string(), place));
         ShownPicture { row: self.places.len() - 1, caption, marked }
     }
-
-    /// Writes the page.
-    fn write(self, page: &Path, findings: Findings, observer: &Arc<dyn Observer>) -> Result<()> {
-        let made = on_pool("page", 0, observer, move |part| {
-            findings_page(&findings, &self, &mut |done, all| part.step(done, all))
-        })?;
-        write_bytes(page, made.as_bytes())
-    }
 }
 
 impl PictureSource for PagePictures {
@@ -64,8 +55,8 @@ impl PictureSource for PagePictures {
     fn path(&self, row: usize) -> Option<PathBuf> {
         match (&self.places[row].1, &self.pictures) {
             (PictureAt::Known(at), _) => self.gallery.path(*at).map(Path::to_path_buf),
-            (PictureAt::New(at), Some(pictures)) => pictures.path(*at).map(Path::to_path_buf),
-            (PictureAt::New(_), None) => None,
+            (PictureAt::New(Some(at)), Some(pictures)) => pictures.path(*at).map(Path::to_path_buf),
+            (PictureAt::New(_), _) => None,
             (PictureAt::File(path), _) => Some(path.clone()),
         }
     }
@@ -73,8 +64,8 @@ impl PictureSource for PagePictures {
     fn image(&self, row: usize) -> Option<Image> {
         match (&self.places[row].1, &self.pictures) {
             (PictureAt::Known(at), _) => self.gallery.image(*at, SIDE),
-            (PictureAt::New(at), Some(pictures)) => pictures.image(*at).ok(),
-            (PictureAt::New(_), None) => None,
+            (PictureAt::New(Some(at)), Some(pictures)) => pictures.image(*at).ok(),
+            (PictureAt::New(_), _) => None,
             (PictureAt::File(path), _) => decode::shrunk_file(path, SIDE).ok(),
         }
     }
@@ -105,7 +96,7 @@ pub(super) fn write_neighbours(
     };
     let sentence = format!("{} images that are most like {name}.", found.len());
     let findings = Findings { name: name.into_owned(), sentence, sections: vec![section], ..Findings::default() };
-    pictures.write(page, findings, observer)
+    write_page(page, findings, &Arc::new(pictures), observer)
 }
 
 /// Writes the page of new images by the clusters that they were assigned to; `new` are their numbers among the new pictures, and
@@ -114,7 +105,7 @@ pub(super) fn write_assigned(
     page: &Path,
     images: &str,
     assigned: &[AssignedImage],
-    new: &[usize],
+    new: &[Option<usize>],
     examples: &BTreeMap<u32, Vec<(String, usize)>>,
     mut pictures: PagePictures,
     observer: &Arc<dyn Observer>,
@@ -167,5 +158,5 @@ pub(super) fn write_assigned(
     ];
     let sentence = format!("{} of {} images are in the range of a cluster.", fitting.len(), assigned.len());
     let findings = Findings { name: images.to_string(), sentence, tiles, sections, ..Findings::default() };
-    pictures.write(page, findings, observer)
+    write_page(page, findings, &Arc::new(pictures), observer)
 }

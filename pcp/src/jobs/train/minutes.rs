@@ -29,8 +29,14 @@ const SHOWN: f64 = 300_000.0;
 const WANTED: (f64, f64) = (12.0, 100.0);
 /// The most epochs; more bring little.
 const MOST_EPOCHS: u32 = 400;
-/// With fewer epochs than this, images are left out instead; at least so many stay.
-const FEWEST_EPOCHS: u32 = 5;
+/// With fewer epochs than this, images are left out instead; at least `FEWEST_IMAGES` stay.
+fn fewest_epochs(system: System) -> u32 {
+    match system {
+        // Its patches learn from every image before the first epoch, and its memory bank is made by then.
+        System::Plus => 1,
+        _ => 5,
+    }
+}
 const FEWEST_IMAGES: usize = 2000;
 /// Share of the time that is planned for: the rest is for what a trial does not see.
 const PLANNED: f64 = 0.97;
@@ -138,9 +144,10 @@ impl TimeBudget {
             begin: 0.0,
         };
         let mut at = trial_folder(|run| ladder.climb(&run, observer))?;
-        let few = ladder.timed[&at].epochs < FEWEST_EPOCHS && !self.gave("data.limit") && !self.gave("train.epochs");
+        let fewest = fewest_epochs(config.method.system);
+        let few = ladder.fitting(at, 1.0) < f64::from(fewest) && !self.gave("data.limit") && !self.gave("train.epochs");
         if few && dataset.train.images.len() > FEWEST_IMAGES {
-            let share = ladder.fitting(at, 1.0) / f64::from(FEWEST_EPOCHS);
+            let share = ladder.fitting(at, 1.0) / f64::from(fewest);
             let fitting = (dataset.train.images.len() as f64 * share.clamp(0.0, 1.0)) as usize;
             config.data.limit = fitting.clamp(FEWEST_IMAGES, dataset.train.images.len());
             // Mean and deviation are those of the images that are left.

@@ -142,14 +142,13 @@ impl RunRequest {
     /// bundled photographs when nothing else is asked for. It learns most in minutes.
     fn implied_system(&self, source: &Source) -> Option<&'static str> {
         let named = self.presets.iter().any(|name| is_system(name) || name.ends_with(".toml"));
-        let free = match source {
-            Source::Folder(_) => self.free().unwrap_or(false),
-            Source::Bundled => {
-                self.free().unwrap_or(false)
-                    && self.given().is_ok_and(|given| given.iter().all(|key| says_nothing(key)))
-            }
+        let nothing_asked = || self.given().is_ok_and(|given| given.iter().all(|key| says_nothing(key)));
+        let usual = match source {
+            Source::Folder(_) => true,
+            Source::Bundled => nothing_asked(),
             _ => false,
         };
+        let free = usual && self.free().unwrap_or(false);
         (!named && self.init_from.is_none() && (self.minutes.is_some() || free)).then_some("pcp-plus")
     }
 

@@ -228,3 +228,54 @@ fn local_loss_of_the_sample_alone_is_zero() {
     close(found.each[0], 0.0, 1e-9);
     assert!(found.gradient.iter().all(|g| g.abs() < 1e-9));
 }
+
+/// The gradient of `loss` at `v` against central differences of its value.
+fn check_gradient(v: &Matrix, loss: impl Fn(&Matrix) -> (f64, Vec<f32>)) {
+    let (_, gradient) = loss(v);
+    for at in 0..v.values.len() {
+        let moved = |by: f32| {
+            let mut w = v.clone();
+            w.values[at] += by;
+            loss(&w).0
+        };
+        let h = 1e-2;
+        close(f64::from(gradient[at]), (moved(h) - moved(-h)) / f64::from(2.0 * h), 2e-3);
+    }
+}
+
+/// By its definition: the softmax over all other views.
+#[test]
+fn contrast_loss_matches_its_definition_and_finite_differences() {
+    let (v, tau) = (random(6, 4, 5), 0.5);
+    let slow = |v: &Matrix| -> f64 {
+        let p = |i: usize, j: usize| (f64::from(dot(v.row(i), v.row(j))) / f64::from(tau)).exp();
+        let own = |i: usize| p(i, (i + 3) % 6) / (0..6).filter(|k| *k != i).map(|k| p(i, k)).sum::<f64>();
+        -(0..6).map(|i| own(i).ln()).sum::<f64>() / 6.0
+    };
+    close(contrast_loss(&v, tau).0, slow(&v), 1e-6);
+    check_gradient(&v, |v| contrast_loss(v, tau));
+    // Two views of one image: each finds the other.
+    close(contrast_loss(&random(2, 4, 6), tau).0, 0.0, 1e-9);
+}
+
+/// Two images, two views each: `det(I + a X X^T) = (1 + a)^2 - (a c)^2` with the cosine c of the images in a view.
+#[test]
+fn coding_rate_loss_matches_its_definition_and_finite_differences() {
+    let (v, views, spread, precision) = (random(4, 3, 7), 2, 0.1, 0.2);
+    let a: f64 = 3.0 / (2.0 * precision);
+    let cosine = |i: usize, j: usize| f64::from(dot(v.row(i), v.row(j)));
+    let rate = |c: f64| 0.5 * ((1.0 + a).powi(2) - (a * c).powi(2)).ln();
+    // The mean of two unit vectors at cosine c has the length sqrt((1 + c) / 2).
+    let agreement = (((1.0 + cosine(0, 2)) / 2.0).sqrt() + ((1.0 + cosine(1, 3)) / 2.0).sqrt()) / 2.0;
+    let expected = -agreement - spread * (rate(cosine(0, 1)) + rate(cosine(2, 3))) / 2.0;
+    let loss = |v: &Matrix| coding_rate_loss(v, views, spread, precision).unwrap();
+    close(loss(&v).0, expected, 1e-6);
+    check_gradient(&v, loss);
+    check_gradient(&random(15, 4, 8), |v| coding_rate_loss(v, 3, 0.02, precision).unwrap());
+    // Equal images and equal views: nothing is singular.
+    let same = Matrix::new(2, [0.6, 0.8].repeat(6));
+    let (value, gradient) = coding_rate_loss(&same, 2, spread, precision).unwrap();
+    assert!(value.is_finite() && gradient.iter().all(|g| g.is_finite()));
+    // No number among the embeddings is an error.
+    assert!(coding_rate_loss(&Matrix::new(2, vec![f32::NAN; 8]), 2, spread, precision).is_err());
+}
