@@ -241,7 +241,6 @@ const OWN: &[(&str, &[&str])] = &[
             "augment.hue",
             "augment.jitter_probability",
             "network.head",
-            "train.lr",
             "train.lr_schedule",
             "train.nesterov",
             "objective.tau",
