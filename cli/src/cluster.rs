@@ -4,7 +4,7 @@ use super::input::{EmbeddingsArgs, KMeansArgs, kmeans_options, written};
 use super::{progress, table};
 use clap::{Args, ValueEnum};
 use pcp::jobs::folders::How;
-use pcp::jobs::{ClusterCount, ClusterOptions, ClusterSummary, cluster};
+use pcp::jobs::{ClusterBy, ClusterCount, ClusterOptions, ClusterSummary, cluster};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use std::path::PathBuf;
 Examples:
   pcp cluster PHOTOS/ --out sorted                                 no training: a page with pictures
   pcp cluster emb.npy --k 50 --out sorted                          a table, sizes, representatives
+  pcp cluster PHOTOS/ --k 14 --out sorted                          fourteen kinds, by their neighbours
   pcp cluster runs/photos --out sorted                             k auto: the greatest silhouette, with its curve
   pcp cluster emb.npy --k 20 --images PHOTOS/ --folders link --out sorted   a folder per cluster, and a page
 
@@ -32,6 +33,9 @@ pub struct ClusterArgs {
     /// Clusters: a number, or `auto` for the one with the greatest mean silhouette
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     k: String,
+    /// What makes images a cluster [default: neighbours for images, centres for matrices and runs]
+    #[arg(long, value_enum)]
+    by: Option<ByArg>,
     /// Make a folder per cluster
     #[arg(long, value_enum)]
     folders: Option<FoldersArg>,
@@ -49,11 +53,23 @@ enum FoldersArg {
     Link,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum ByArg {
+    /// A common centre: k-means
+    Centres,
+    /// Chains of neighbours: k-means on coordinates that neighbours share (spectral clustering)
+    Neighbours,
+}
+
 impl ClusterArgs {
     fn options(&self) -> Result<ClusterOptions> {
         Ok(ClusterOptions {
             out: Some(self.out.clone()),
             k: ClusterCount::parse(&self.k)?,
+            by: self.by.map(|by| match by {
+                ByArg::Centres => ClusterBy::Centres,
+                ByArg::Neighbours => ClusterBy::Neighbours,
+            }),
             folders: self.folders.map(|how| match how {
                 FoldersArg::Copy => How::Copy,
                 FoldersArg::Link => How::Link,
@@ -72,9 +88,13 @@ pub fn run(args: &ClusterArgs, stop: &Cancel) -> Result<()> {
 
 fn show(s: &ClusterSummary) -> String {
     let chosen = s.silhouette.map_or(String::new(), |x| format!("  (the greatest mean silhouette, {x:.3}; k.csv)"));
+    let by = match s.by {
+        ClusterBy::Centres => "centres",
+        ClusterBy::Neighbours => "neighbours",
+    };
     let mut rows = vec![
         ("rows".to_string(), format!("{} of {} numbers", s.rows, s.dim)),
-        ("clusters".into(), format!("{}{chosen}", s.k)),
+        ("clusters".into(), format!("{}, by {by}{chosen}", s.k)),
         ("sizes".into(), format!("{} to {}, median {}", s.smallest, s.largest, s.median)),
         ("mean squared distance".into(), format!("{:.6}", s.objective / s.rows.max(1) as f64)),
     ];

@@ -5,6 +5,7 @@
 //! fixed order: the same inputs give the same bits on any number of threads (CPUs without FMA round differently).
 //! Instructions are chosen at run time (AVX-512, AVX2 with FMA, NEON, portable).
 
+pub mod half;
 pub mod paired;
 pub mod short;
 
@@ -126,9 +127,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// Stores all products.
-    struct Store<'a> {
-        out: &'a mut [f32],
-        columns: usize,
+    pub(super) struct Store<'a> {
+        pub out: &'a mut [f32],
+        pub columns: usize,
     }
 
     impl Visit for Store<'_> {

@@ -184,9 +184,23 @@ pub fn kmeans_by(
     }
     on_iteration(iterations)?;
     let assignment = assigner.assign(&centroids, &repaired)?;
-    let distances = distances(features, &centroids, &assignment);
-    let objective = distances.iter().map(|d| f64::from(*d) * f64::from(*d)).sum();
-    Ok(Clusters { assignment, centroids, distances, objective })
+    Ok(Clusters::around(features, assignment, centroids))
+}
+
+impl Clusters {
+    /// Clusters that were found in another way: their centroids are the means of the rows, scaled to unit length when `spherical`.
+    pub fn of(features: &Matrix, assignment: Vec<u32>, k: usize, spherical: bool) -> Clusters {
+        let mut centroids = Matrix { rows: k, dim: features.dim, values: vec![0.0; k * features.dim] };
+        update(features, &assignment, &mut centroids);
+        let centroids = if spherical { centroids.normalised() } else { centroids };
+        Self::around(features, assignment, centroids)
+    }
+
+    fn around(features: &Matrix, assignment: Vec<u32>, centroids: Matrix) -> Clusters {
+        let distances = distances(features, &centroids, &assignment);
+        let objective = distances.iter().map(|d| f64::from(*d) * f64::from(*d)).sum();
+        Clusters { assignment, centroids, distances, objective }
+    }
 }
 
 /// The assignment step on one process.

@@ -68,6 +68,7 @@ pub mod rng;
 mod scatter;
 pub mod schedule;
 pub mod scores;
+pub mod spectral;
 #[cfg(test)]
 mod testing;
 pub mod text;

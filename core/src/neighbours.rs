@@ -3,16 +3,20 @@
 //! For unit rows the cosine is the dot product `s`. A query's class is the one with the largest sum of `exp(s / tau)` over its
 //! k nearest bank rows; the paper has k = 200, tau = 0.1. One search serves every `k` up to its own and every `tau`.
 //!
-//! Similarities are computed tile by tile (`dots.rs`) and compared at once with the k-th best so far, so that at most 2k
-//! candidates per query of a block are stored, however large the bank. Of equal similarities the lower index comes first.
-//! Where the bank lies near a subspace, as embeddings of a trained network do, the tiles hold upper bounds from
-//! shortened rows (`dots/short.rs`), and only candidates whose bound is large enough are computed in full.
+//! Upper bounds on the similarities are computed tile by tile (`dots.rs`) and compared at once with the k-th best so far; only those
+//! that are large enough are computed in full, so that at most 2k candidates per query of a block are stored, however large the bank.
+//! The bounds are products of shortened rows (`dots/short.rs`), where the bank lies near a subspace, as embeddings of a trained
+//! network do; else of rows rounded to bf16 (`dots/half.rs`), where the CPU multiplies them; else the products themselves. What is
+//! found is the same, to the bit. Of equal similarities the lower index comes first.
 
 use rayon::prelude::*;
 
+use crate::dots::half::{self, HalfRows, PackedHalves};
 use crate::dots::short::Basis;
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::matrix::{Matrix, dot};
+use std::borrow::Cow;
+use std::ops::Range;
 
 /// Queries of a work unit.
 const BLOCK: usize = 240;
@@ -44,28 +48,20 @@ pub fn nearest(
         return neighbours;
     }
     assert_eq!(queries.dim, bank.dim, "queries and bank of different dimensions");
-    // For a few queries, finding a basis takes longer than it saves.
-    let basis = if queries.rows < BLOCK { None } else { Basis::new(bank) };
-    let short = basis.as_ref().map(|basis| (basis.shorten(queries), basis.shorten(bank)));
-    let (left, right) = short.as_ref().map_or((queries, bank), |(left, right)| (left, right));
-    let packed = Packed::new(&right.values, right.dim);
-    let length = |row: &[f32]| dot(row, row).sqrt();
-    let longest = bank.values.par_chunks(bank.dim).map(length).reduce(|| 0.0, f32::max);
+    let bounds = Bounds::new(queries, bank);
     let blocks = neighbours.index.par_chunks_mut(BLOCK * k).zip(neighbours.similarity.par_chunks_mut(BLOCK * k));
-    let rows = left.values.par_chunks(BLOCK * left.dim).zip(queries.values.par_chunks(BLOCK * queries.dim));
-    blocks.zip(rows).enumerate().for_each(|(b, ((index, similarity), (rows, queries)))| {
-        let served = index.len() / k;
-        let slack = |basis: &Basis| queries.chunks_exact(bank.dim).map(|q| basis.slack(length(q), longest)).collect();
+    blocks.enumerate().for_each(|(b, (index, similarity))| {
+        let (first, served) = (b * BLOCK, index.len() / k);
         let mut best = Best {
             k,
-            bank: bank.rows,
-            own: exclude_self.then_some(b * BLOCK),
+            queries: &queries.values[first * queries.dim..][..served * queries.dim],
+            bank,
+            own: exclude_self.then_some(first),
+            slack: &bounds.slack[first..][..served],
             threshold: vec![f32::NAN; served],
             keys: vec![Vec::with_capacity(2 * k + WIDTH); served],
-            bounds: basis.as_ref().map(|basis| Bounds { queries, bank, slack: slack(basis) }),
         };
-        let all: Vec<u32> = (0..served as u32).collect();
-        products(rows, &all, &packed, 0..bank.rows.div_ceil(WIDTH), &mut best);
+        bounds.visit(first..first + served, &mut best);
         for (row, (index, similarity)) in index.chunks_mut(k).zip(similarity.chunks_mut(k)).enumerate() {
             best.keys[row].sort_unstable_by(|a, b| b.cmp(a));
             for ((key, i), s) in best.keys[row].iter().zip(index).zip(similarity) {
@@ -77,34 +73,78 @@ pub fn nearest(
     neighbours
 }
 
+/// Products that are upper bounds on the similarities, and how far they may be below them.
+struct Bounds<'a> {
+    /// For every query, the most that a bound is below the similarity.
+    slack: Vec<f32>,
+    rows: BoundRows<'a>,
+}
+
+/// The rows that bounds are products of.
+enum BoundRows<'a> {
+    /// In f32, of all queries and of the bank.
+    Full(Cow<'a, Matrix>, Packed),
+    /// In bf16.
+    Half(HalfRows, PackedHalves),
+}
+
+impl<'a> Bounds<'a> {
+    fn new(queries: &'a Matrix, bank: &'a Matrix) -> Self {
+        // For a few queries, these take longer than they save.
+        let many = queries.rows >= BLOCK;
+        let basis = if many { Basis::new(bank) } else { None };
+        let length = |row: &[f32]| dot(row, row).sqrt();
+        let longest = bank.values.par_chunks(bank.dim).map(length).reduce(|| 0.0, f32::max);
+        // Rounding of a similarity, and of a product.
+        let rounding = 4.0 * bank.dim as f32 * f32::EPSILON * longest;
+        let slack = |query: &[f32]| {
+            let query = length(query);
+            rounding * query + basis.as_ref().map_or(0.0, |basis| basis.slack(query, longest))
+        };
+        let mut slack: Vec<f32> = queries.values.par_chunks(queries.dim).map(slack).collect();
+        let shortened = |rows: &'a Matrix| match &basis {
+            Some(basis) => Cow::Owned(basis.shorten(rows)),
+            None => Cow::Borrowed(rows),
+        };
+        let (left, right) = (shortened(queries), shortened(bank));
+        let rows = if many && basis.is_none() && half::supported() {
+            let (dim, left, right) = (bank.dim, HalfRows::new(&left), HalfRows::new(&right));
+            let greatest = right.greatest();
+            slack.iter_mut().zip(&left.lengths).for_each(|(slack, query)| *slack += query.error(greatest, dim));
+            BoundRows::Half(left, PackedHalves::new(&right))
+        } else {
+            BoundRows::Full(left, Packed::new(&right.values, right.dim))
+        };
+        Bounds { slack, rows }
+    }
+
+    /// Passes `best` the bounds of some queries with the whole bank.
+    fn visit(&self, queries: Range<usize>, best: &mut Best) {
+        match &self.rows {
+            BoundRows::Full(rows, bank) => {
+                let all: Vec<u32> = (0..queries.len() as u32).collect();
+                let rows = &rows.values[queries.start * rows.dim..queries.end * rows.dim];
+                products(rows, &all, bank, 0..best.bank.rows.div_ceil(WIDTH), best);
+            }
+            BoundRows::Half(rows, bank) => {
+                half::products(&rows.words[queries.start * rows.pairs..queries.end * rows.pairs], bank, best);
+            }
+        }
+    }
+}
+
 /// The best candidates of every query of a block.
 struct Best<'a> {
     k: usize,
-    /// Number of bank rows; strips of products may extend past the last.
-    bank: usize,
-    /// With leave-one-out, the bank row of the block's first query.
-    own: Option<usize>,
-    /// The k-th best similarity, which a candidate must exceed; NaN, which excludes none, until there are k candidates.
-    threshold: Vec<f32>,
-    keys: Vec<Vec<u64>>,
-    /// The data for computing candidates in full, when the products are bounds.
-    bounds: Option<Bounds<'a>>,
-}
-
-/// The full rows of the shortened ones.
-struct Bounds<'a> {
     queries: &'a [f32],
     bank: &'a Matrix,
-    /// For every query, how far rounding may put a bound below the similarity.
-    slack: Vec<f32>,
-}
-
-impl Bounds<'_> {
-    /// The similarity itself. Many queries in turn need the bank rows of a panel, which stay in the cache.
-    #[inline(always)]
-    fn resolve(&self, row: usize, index: usize) -> f32 {
-        similarity(&self.queries[row * self.bank.dim..][..self.bank.dim], self.bank.row(index))
-    }
+    /// With leave-one-out, the bank row of the block's first query.
+    own: Option<usize>,
+    /// For every query, the most that a bound is below the similarity.
+    slack: &'a [f32],
+    /// What a bound must exceed: the k-th best similarity less the slack; NaN, which excludes none, until there are k candidates.
+    threshold: Vec<f32>,
+    keys: Vec<Vec<u64>>,
 }
 
 /// The dot product, in sixteen fixed lanes.
@@ -123,39 +163,37 @@ fn similarity(a: &[f32], b: &[f32]) -> f32 {
 
 impl Visit for Best<'_> {
     #[inline(always)]
-    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+    fn visit(&mut self, row: usize, first: usize, bounds: &[f32; WIDTH]) {
         let threshold = self.threshold[row];
-        // Candidates come by ascending index, so one that equals the k-th best ranks after it and can be skipped.
         let mut failed = true;
-        for p in products {
-            failed &= *p <= threshold;
+        for bound in bounds {
+            failed &= *bound < threshold;
         }
         if !failed {
-            self.take(row, first, products);
+            self.take(row, first, bounds);
         }
     }
 }
 
 impl Best<'_> {
     #[inline(always)]
-    fn take(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+    fn take(&mut self, row: usize, first: usize, bounds: &[f32; WIDTH]) {
         let threshold = self.threshold[row];
         let own = self.own.map_or(usize::MAX, |start| start + row);
         let mut failed = 0u32;
-        for (l, p) in products.iter().enumerate() {
-            failed |= u32::from(*p <= threshold) << l;
+        for (l, bound) in bounds.iter().enumerate() {
+            failed |= u32::from(*bound < threshold) << l;
         }
         let mut passed = !failed;
+        let query = &self.queries[row * self.bank.dim..][..self.bank.dim];
         let keys = &mut self.keys[row];
         while passed != 0 {
-            let l = passed.trailing_zeros() as usize;
+            let index = first + passed.trailing_zeros() as usize;
             passed &= passed - 1;
-            if first + l < self.bank && first + l != own {
-                let s = match &self.bounds {
-                    Some(bounds) => bounds.resolve(row, first + l),
-                    None => products[l % WIDTH],
-                };
-                keys.push(sort_key(s, (first + l) as u32));
+            // Strips may extend past the last row of the bank.
+            if index < self.bank.rows && index != own {
+                // Many queries in turn need the bank rows of a panel, which stay in the cache.
+                keys.push(sort_key(similarity(query, self.bank.row(index)), index as u32));
             }
         }
         if keys.len() >= 2 * self.k {
@@ -169,7 +207,7 @@ impl Best<'_> {
     fn cut(&mut self, row: usize) {
         let keys = &mut self.keys[row];
         let (_, kth, _) = keys.select_nth_unstable_by(self.k - 1, |a, b| b.cmp(a));
-        self.threshold[row] = from_sort_key(*kth).0 - self.bounds.as_ref().map_or(0.0, |b| b.slack[row]);
+        self.threshold[row] = from_sort_key(*kth).0 - self.slack[row];
         keys.truncate(self.k);
     }
 }
@@ -308,6 +346,27 @@ mod tests {
         // All copies are as near: the first of them are found, in order.
         let found = nearest(&Matrix::new(dim, first.repeat(BLOCK)), &bank, k, false, &|_| ());
         assert_eq!(found.index[..k], (0..k as u32).map(|i| i * 31).collect::<Vec<_>>());
+    }
+
+    /// Many queries at once are filtered by bf16 products, where the CPU has them; a few are not.
+    #[test]
+    fn a_filter_changes_nothing() {
+        let (mut bank, queries) = (unit_rows(3000, 24, 1), unit_rows(2 * BLOCK, 24, 2));
+        assert!(Basis::new(&bank).is_none());
+        // Rows that bf16 does not tell apart.
+        for i in 0..100 {
+            let row: Vec<f32> = queries.row(i % 7).iter().map(|x| x * (1.0 - 1e-5 * i as f32)).collect();
+            bank.values[i * 24..(i + 1) * 24].copy_from_slice(&row);
+        }
+        for k in [1, 10, 200] {
+            let found = nearest(&queries, &bank, k, false, &|_| ());
+            for (b, block) in queries.values.chunks(100 * 24).enumerate() {
+                let few = nearest(&Matrix::new(24, block.to_vec()), &bank, k, false, &|_| ());
+                let range = b * 100 * k..(b * 100 + few.index.len() / k) * k;
+                assert_eq!(few.index, found.index[range.clone()], "k = {k}, block {b}");
+                assert_eq!(few.similarity, found.similarity[range]);
+            }
+        }
     }
 
     #[test]

@@ -66,7 +66,8 @@ pub use crate::evaluate::linear::{LinearResult, LinearSettings};
 pub use crate::train::{Ahead, Forecast};
 pub use check::{CheckResult, check};
 pub use cluster::{
-    ChosenBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions, cluster,
+    ChosenBy, ClusterBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions,
+    cluster,
 };
 pub use copies::{CopiesOptions, CopiesResult, CopyKind, CopyRow, copies};
 pub use data::{

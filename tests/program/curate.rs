@@ -234,7 +234,7 @@ fn any_matrix_is_clustered() {
 
     // Four groups are found, from every kind of file alike, on any number of threads.
     let shown = succeed(&["cluster", &path("e.npy"), "--out", &path("1")]);
-    assert!(shown.contains("4  (the greatest mean silhouette"), "{shown}");
+    assert!(shown.contains("4, by centres  (the greatest mean silhouette"), "{shown}");
     let clusters = column(&file("1/clusters.csv"), "cluster");
     assert!((0..n).all(|i| clusters[i] == clusters[i % 4]), "{clusters:?}");
     assert_eq!(column(&file("1/sizes.csv"), "size"), ["20"; 4]);

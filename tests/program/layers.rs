@@ -16,6 +16,7 @@ const CORE: &[&[&str]] = &[
         "patches",
         "centres",
         "cluster_count",
+        "spectral",
         "copies",
         "duplicates",
         "history",

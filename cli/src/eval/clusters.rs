@@ -17,7 +17,7 @@ Examples:
   pcp eval clusters runs/c10 --k 20 --best
   pcp eval clusters runs/c10 --json | jq .filter
 
-Scores are those of k-means on the test images, as papers have them. The list is of the run's own clusters, in the numbers of its page; with --k it is of
+Scores are those of k-means on the test images, as papers have them, and of as many clusters by neighbours (pcp cluster --by neighbours). The list is of the run's own clusters, in the numbers of its page; with --k it is of
 this k-means. Purity, accuracy (every cluster stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the
 clusters that the run learned from, what share of what purification removed did not belong (precision), and what share of
 what did not belong it removed (recall). Everything is also written to RUN/eval/clusters.json."
@@ -51,7 +51,7 @@ fn percent(share: Option<f64>) -> String {
 }
 
 fn show(report: &ClustersReport, own: bool) -> String {
-    let ClustersReport { origin, score, of_run, filter } = report;
+    let ClustersReport { origin, score, by_neighbours, of_run, filter } = report;
     let of = format!("{} clusters of {} {}, by k-means", score.k, score.images, origin.images_of);
     let mut rows = vec![("clustered".to_string(), of)];
     if let Some(a) = &score.agreement {
@@ -61,6 +61,10 @@ fn show(report: &ClustersReport, own: bool) -> String {
         rows.push(("accuracy (Hungarian)".into(), percent(Some(a.accuracy))));
         rows.push(("NMI".into(), format!("{:.3}", a.nmi)));
         rows.push(("ARI".into(), format!("{:.3}", a.ari)));
+    }
+    if let Some(a) = by_neighbours.as_ref().and_then(|near| near.agreement.as_ref()) {
+        let text = format!("accuracy {}, NMI {:.3}, ARI {:.3}", percent(Some(a.accuracy)), a.nmi, a.ari);
+        rows.push(("as many clusters by neighbours".into(), text));
     }
     let some = match score.silhouette_images < score.images {
         true => format!("  (of {} images, drawn at random)", score.silhouette_images),

@@ -52,7 +52,7 @@ pub(crate) fn gram(a: &[f64], b: &[f64], n: usize) -> Vec<f64> {
 }
 
 /// The rows, turned into orthonormal ones that span the same space: `L^-1 Y` with `L L^T = Y Y^T`.
-fn orthonormal(mut rows: Vec<f64>, n: usize) -> Result<Vec<f64>> {
+pub(crate) fn orthonormal(mut rows: Vec<f64>, n: usize) -> Result<Vec<f64>> {
     let m = rows.len() / n;
     let lower = cholesky(gram(&rows, &rows, n), m)?;
     // Column blocks are independent.

@@ -2,11 +2,13 @@
 
 use crate::data::Labels;
 use crate::run::RunFolder;
+use pcp_core::cancel::Progress;
 use pcp_core::error::{Error, Result};
-use pcp_core::kmeans::{KMeans, best_of, kmeans_with};
-use pcp_core::matrix::Matrix;
+use pcp_core::kmeans::{KMeans, MultiStart, best_of, kmeans_with};
+use pcp_core::matrix::{Matrix, Metric};
 use pcp_core::rng::{Key, Purpose};
 use pcp_core::scores::{Contingency, FilterScore, silhouette};
+use pcp_core::spectral;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -92,6 +94,20 @@ pub fn score(
     })?;
     on_start(STARTS)?;
     Ok(scored(features, ids, labels, &best.assignment, k, best.objective, seed))
+}
+
+/// As [`score`], of clusters that chains of neighbours connect ([`spectral`]). `step` is told the steps done and those of all.
+pub fn score_by_neighbours(
+    features: &Matrix,
+    ids: &[u64],
+    labels: Option<&Labels>,
+    k: usize,
+    seed: u64,
+    step: Progress,
+) -> Result<ClusterScore> {
+    let fit = MultiStart { k, metric: Metric::Cosine, iterations: ITERATIONS, starts: STARTS, seed };
+    let found = spectral::clusters(features, &fit, step)?;
+    Ok(scored(features, ids, labels, &found.assignment, k, found.objective, seed))
 }
 
 /// The final clusters of `run`, in its own numbers, compared with its classes; `None` where it has none yet.

@@ -16,9 +16,13 @@ use pcp_core::io::atomic::{make_folder_atomic, require_empty};
 use pcp_core::kmeans::Clusters;
 use pcp_core::kmeans::MultiStart;
 use pcp_core::matrix::Metric;
+use pcp_core::spectral;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The most clusters that are found by neighbours unless the caller asks for it.
+pub(crate) const MOST_BY_NEIGHBOURS: usize = 200;
 
 /// How many clusters are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,17 @@ impl ClusterCount {
             _ => Err(Error::usage(format!("`k` is {text}"), "give a number from 1 on, or auto")),
         }
     }
+}
+
+/// What makes rows a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClusterBy {
+    /// A common centre: k-means.
+    Centres,
+    /// Chains of neighbours: k-means on coordinates that neighbours share ([`pcp_core::spectral`]). It finds the classes of photographs
+    /// better where their number is known, and takes longer.
+    Neighbours,
 }
 
 /// How embeddings are read and clustered; `cluster` and `purify` share it.
@@ -98,6 +113,8 @@ pub struct ClusterOptions {
     pub out: Option<PathBuf>,
     /// Number of clusters.
     pub k: ClusterCount,
+    /// What makes rows a cluster. `None`: neighbours for images, centres for matrices and runs.
+    pub by: Option<ClusterBy>,
     /// Make a folder per cluster.
     pub folders: Option<How>,
     /// How they are read and clustered.
@@ -111,6 +128,7 @@ impl ClusterOptions {
             embeddings: embeddings.into(),
             out: None,
             k: ClusterCount::Auto,
+            by: None,
             folders: None,
             kmeans: KMeansOptions::default(),
         }
@@ -149,6 +167,8 @@ pub struct ClusterSummary {
     pub seed: u64,
     /// What decided `k`.
     pub chosen_by: ChosenBy,
+    /// What makes rows a cluster.
+    pub by: ClusterBy,
     /// Mean silhouette of the chosen number, where several were tried.
     pub silhouette: Option<f64>,
     /// Sum of the squared distances to the centroids.
@@ -224,8 +244,15 @@ pub fn cluster(options: &ClusterOptions, observer: &Arc<dyn Observer>) -> Result
     };
     let mut fit = kmeans.fit(0);
     let tried = choose_k(&embeddings, &mut fit, options.k, observer)?;
-    let found = fitted("clustering", embeddings.features.clone(), fit, observer)?;
-    let mut summary = summarise(&embeddings, &found, fit, &tried, options);
+    let by = options.by.unwrap_or_else(|| usual_by(&embeddings, fit.k));
+    let features = embeddings.features.clone();
+    let found = match by {
+        ClusterBy::Centres => fitted("clustering", features, fit, observer)?,
+        ClusterBy::Neighbours => on_pool("clustering", spectral::steps(&fit), observer, move |part| {
+            spectral::clusters(&features, &fit, &mut |done, all| part.step(done, all))
+        })?,
+    };
+    let mut summary = summarise(&embeddings, &found, fit, by, &tried, options);
     if let Some(out) = &options.out {
         let page = gallery.filter(|_| !kmeans.no_sheet);
         make_folder_atomic(out, |out| {
@@ -236,6 +263,14 @@ pub fn cluster(options: &ClusterOptions, observer: &Arc<dyn Observer>) -> Result
     let rows = embeddings.rows.iter().zip(found.assignment.iter().zip(&found.distances));
     let rows = rows.map(|(&row, (&cluster, &distance))| ClusteredRow { row, cluster, distance }).collect();
     Ok(ClusterResult { summary, rows })
+}
+
+/// Neighbours for images, centres for matrices and runs, and for so many clusters that as many coordinates would take long.
+fn usual_by(embeddings: &Embeddings, k: usize) -> ClusterBy {
+    match embeddings.are_photographs() && k <= MOST_BY_NEIGHBOURS {
+        true => ClusterBy::Neighbours,
+        false => ClusterBy::Centres,
+    }
 }
 
 fn check(options: &ClusterOptions) -> Result<()> {
@@ -290,6 +325,7 @@ fn summarise(
     embeddings: &Embeddings,
     found: &Clusters,
     fit: MultiStart,
+    by: ClusterBy,
     tried: &Choice,
     options: &ClusterOptions,
 ) -> ClusterSummary {
@@ -307,6 +343,7 @@ fn summarise(
         starts: fit.starts,
         seed: fit.seed,
         chosen_by: if tried.is_some() { ChosenBy::Silhouette } else { ChosenBy::Caller },
+        by,
         silhouette: tried.as_ref().and_then(|(k, all)| all.iter().find(|t| t.k == *k)).map(|t| t.silhouette),
         objective: found.objective,
         empty: sizes.len() - filled.len(),

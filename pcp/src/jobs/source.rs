@@ -189,6 +189,11 @@ impl Embeddings {
         self
     }
 
+    /// Whether the rows are those of images that were read.
+    pub(crate) fn are_photographs(&self) -> bool {
+        self.photographs.is_some()
+    }
+
     /// The last part of the source's path, for titles.
     pub fn title(&self) -> String {
         let path = Path::new(&self.shown);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The extension of files and folders that are being written; no other program uses it.
 pub const UNFINISHED: &str = "pcp-unfinished";
 
-/// Times that a temporary folder is made anew, where another process took it for litter before it was locked.
+/// Times that a temporary file or folder is made anew, where another process took it for litter before it was locked.
 const ATTEMPTS: usize = 20;
 
 /// A temporary file or folder of this process. Its lock is released when the process ends, however it ends.
@@ -23,12 +23,21 @@ pub(super) struct Unfinished {
 impl Unfinished {
     /// A new file beside `path`, open for writing.
     pub fn file(path: &Path) -> std::io::Result<(Unfinished, File)> {
-        let temporary = temporary(path);
-        let file = File::options().write(true).create_new(true).open(&temporary)?;
-        // Some file systems have no locks: then nothing is taken for litter.
-        let _ = file.try_lock();
-        let lock = file.try_clone().ok();
-        Ok((Unfinished { path: temporary, _lock: lock }, file))
+        for _ in 0..ATTEMPTS {
+            let temporary = temporary(path);
+            let file = File::options().write(true).create_new(true).open(&temporary)?;
+            match file.try_lock() {
+                // Another process takes it for litter and is removing it.
+                Err(TryLockError::WouldBlock) => continue,
+                // Some file systems have no locks: then nothing is taken for litter.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+            }
+            if temporary.exists() {
+                let lock = file.try_clone().ok();
+                return Ok((Unfinished { path: temporary, _lock: lock }, file));
+            }
+        }
+        Err(std::io::Error::other("other processes remove its temporary file; wait until they end"))
     }
 
     /// A new folder beside `path`. Those of dead processes are removed; one of a process that lives is an error.
@@ -155,6 +164,29 @@ mod tests {
         }
         let (one, two) = (temporary(Path::new("x/a")), temporary(Path::new("x/a")));
         assert!(one != two && is_unfinished(&one, b"a") && one.parent() == Some(Path::new("x")));
+    }
+
+    /// Others look for litter all the time: what is made is there until it is dropped.
+    #[test]
+    fn a_new_file_is_never_taken_for_litter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        remove_litter(&path);
+                    }
+                });
+            }
+            for round in 0..500 {
+                let (file, _) = Unfinished::file(&path).unwrap();
+                std::thread::yield_now();
+                assert!(file.path().exists(), "round {round}");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -33,6 +33,23 @@ fn the_usual_options_find_the_groups_and_write_nothing() {
 }
 
 #[test]
+fn neighbours_connect_what_centres_divide() {
+    // Two circles around one axis: every cluster by a centre has a part of both.
+    let circle = |i: usize| {
+        let (angle, height) = (i as f32 * 0.05, if i.is_multiple_of(2) { 0.5f32 } else { 1.5 });
+        [angle.cos(), angle.sin(), height]
+    };
+    let matrix = Matrix::new(3, (0..252).flat_map(circle).collect());
+    let usual = ClusterOptions { k: ClusterCount::Exactly(2), ..ClusterOptions::new(matrix) };
+    let by_centres = cluster(&usual, &silent()).unwrap();
+    assert_eq!(by_centres.summary.by, ClusterBy::Centres, "as always for a matrix");
+    let found = cluster(&ClusterOptions { by: Some(ClusterBy::Neighbours), ..usual }, &silent()).unwrap();
+    assert_eq!((found.summary.by, found.summary.smallest), (ClusterBy::Neighbours, 126));
+    let apart = |found: &ClusterResult| found.rows.iter().all(|r| r.cluster == found.rows[r.row % 2].cluster);
+    assert!(apart(&found) && !apart(&by_centres));
+}
+
+#[test]
 fn one_row_and_none() {
     let one = ClusterOptions::new(Matrix::new(2, vec![3.0, 4.0]));
     assert!(cluster(&one, &silent()).unwrap_err().message.contains("too few"));

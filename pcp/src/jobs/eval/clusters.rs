@@ -1,7 +1,8 @@
 //! Clusters of a run's features against the classes, and what purification did to the clusters it learned from.
 
 use super::{EmbeddedSplit, MeasuredImages, read_report, write_report};
-use crate::evaluate::clusters::{ClusterScore, EpochFilter, STARTS, filters, of_run, score};
+use crate::evaluate::clusters::{ClusterScore, EpochFilter, STARTS, filters, of_run, score, score_by_neighbours};
+use crate::jobs::cluster::MOST_BY_NEIGHBOURS;
 use crate::jobs::part::on_pool;
 use crate::observe::Observer;
 use crate::run::RunFolder;
@@ -66,6 +67,10 @@ pub struct ClustersReport {
     /// The clusters, and their agreement with the classes.
     #[serde(flatten)]
     pub score: ClusterScore,
+    /// The same for clusters that chains of neighbours connect ([`pcp_core::spectral`]); `None` for more than
+    /// [`MOST_BY_NEIGHBOURS`] clusters.
+    #[serde(default)]
+    pub by_neighbours: Option<ClusterScore>,
     /// The run's own final clusters of the training images, in the numbers that its page and its tables have; `None` before it has any.
     #[serde(default)]
     pub of_run: Option<ClusterScore>,
@@ -73,7 +78,7 @@ pub struct ClustersReport {
     pub filter: Vec<EpochFilter>,
 }
 
-/// Clusters the features of a run by k-means, and keeps the report as `eval/clusters.json` of the run.
+/// Clusters the features of a run by k-means and by neighbours, and keeps the report as `eval/clusters.json` of the run.
 pub fn eval_clusters(options: &EvalClustersOptions, observer: &Arc<dyn Observer>) -> Result<ClustersReport> {
     if options.k == EvalClusterCount::Exactly(0) {
         return Err(refused(0));
@@ -96,10 +101,15 @@ pub fn eval_clusters(options: &EvalClustersOptions, observer: &Arc<dyn Observer>
     let ids = embedded.images().ids().to_vec();
     let (features, seed) = (embedded.features, config.train.seed);
     let starts = STARTS as usize;
-    let score = on_pool("clustering", starts, observer, move |part| {
-        score(&features, &ids, labels.as_ref(), k, seed, &mut |done| part.step(done as usize, starts))
+    let (score, by_neighbours) = on_pool("clustering", starts, observer, move |part| {
+        let labels = labels.as_ref();
+        let by_centres = score(&features, &ids, labels, k, seed, &mut |done| part.step(done as usize, starts))?;
+        let near = k <= MOST_BY_NEIGHBOURS;
+        let near =
+            near.then(|| score_by_neighbours(&features, &ids, labels, k, seed, &mut |_, _| part.step(starts, starts)));
+        Ok((by_centres, near.transpose()?))
     })?;
-    let report = ClustersReport { origin: embedded.origin, score, of_run, filter };
+    let report = ClustersReport { origin: embedded.origin, score, by_neighbours, of_run, filter };
     write_report(&run, FILE, &report)?;
     Ok(report)
 }

@@ -127,6 +127,8 @@ fn clusters_are_as_many_as_classes_or_as_asked() {
     let report = eval_clusters(&usual, &silent()).unwrap();
     assert_eq!((report.score.k, report.score.images, report.filter.len()), (3, 18, 0));
     assert!(report.score.agreement.is_some());
+    let near = report.by_neighbours.as_ref().unwrap();
+    assert_eq!((near.k, near.images, near.agreement.is_some()), (3, 18, true));
     assert_eq!(read_clusters(&run).unwrap(), Some(report));
     let all = EvalClustersOptions { k: EvalClusterCount::Exactly(18), ..usual.clone() };
     assert_eq!(eval_clusters(&all, &silent()).unwrap().score.agreement.unwrap().purity, 1.0);

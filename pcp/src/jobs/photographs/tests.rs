@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::jobs::{
-    AssignOptions, ClusterCount, ClusterOptions, EmbedOptions, EmbeddingSource, EvalClustersOptions, EvalKnnOptions,
-    EvalLinearOptions, EvalTsneOptions, ExportFormat, ExportOptions, PurifyOptions, ResumeOptions, TrainOptions,
-    assign, cluster, embed, eval_clusters, eval_knn, eval_linear, eval_tsne, export, purify, resume, train,
+    AssignOptions, ClusterBy, ClusterCount, ClusterOptions, EmbedOptions, EmbeddingSource, EvalClustersOptions,
+    EvalKnnOptions, EvalLinearOptions, EvalTsneOptions, ExportFormat, ExportOptions, PurifyOptions, ResumeOptions,
+    TrainOptions, assign, cluster, embed, eval_clusters, eval_knn, eval_linear, eval_tsne, export, purify, resume,
+    train,
 };
 use crate::observe::silent;
 use pcp_core::error::Kind;
@@ -65,7 +66,7 @@ fn a_folder_is_clustered_and_purified_with_its_pictures() {
     let options =
         ClusterOptions { out: Some(out.clone()), k: ClusterCount::Exactly(3), ..ClusterOptions::new(images.as_path()) };
     let found = cluster(&options, &silent()).unwrap();
-    assert_eq!((found.summary.rows, found.summary.sheet), (12, true));
+    assert_eq!((found.summary.rows, found.summary.sheet, found.summary.by), (12, true, ClusterBy::Neighbours));
     assert!(out.join("sheet.html").is_file());
     let purified =
         purify(&PurifyOptions { k: Some(ClusterCount::Exactly(3)), ..PurifyOptions::new(images.as_path()) }, &silent());
