@@ -5,6 +5,8 @@
 pub(crate) mod subspace;
 
 use crate::error::{Error, Result};
+use crate::matmul::matmul;
+use crate::matrix::{Matrix, MatrixRef};
 use rayon::prelude::*;
 
 /// Columns of a unit of parallel work.
@@ -61,6 +63,23 @@ pub fn generalised(mut a: Vec<f64>, b: Vec<f64>, n: usize) -> Result<Eigen> {
     // g = L^-T u.
     solve_rows_transposed(&lower, &mut vectors, n);
     Ok(Eigen { values, vectors })
+}
+
+/// Rows that an effective rank is computed from at the most, evenly spaced.
+const RANKED: usize = 4096;
+
+/// How many directions the rows use (the effective rank of Roy and Vetterli 2007): `exp(-sum p_i ln p_i)` with the shares `p_i` of the eigenvalues
+/// of `X^T X`. It is 1 for rows along one line, and their length for rows that use all directions alike.
+pub fn effective_rank(rows: &Matrix) -> Result<f64> {
+    let (n, dim) = (rows.rows.min(RANKED), rows.dim);
+    let values: Vec<f32> = (0..n).flat_map(|i| rows.row(i * rows.rows / n)).copied().collect();
+    let sample = MatrixRef::new(&values, n, dim);
+    let mut moments = vec![0.0f32; dim * dim];
+    matmul(sample.t(), sample, &mut moments, false);
+    let found = eigen(moments.iter().map(|x| f64::from(*x)).collect(), dim)?;
+    let sum: f64 = found.values.iter().map(|w| w.max(0.0)).sum();
+    let shares = found.values.iter().map(|w| w / sum).filter(|share| *share > 0.0);
+    Ok(shares.map(|share| -share * share.ln()).sum::<f64>().exp())
 }
 
 /// Every row `x` of `rows` becomes `a^-1 x`, for a positive definite `a`; returns the logarithm of its determinant.
@@ -273,6 +292,18 @@ mod tests {
 
     fn times(a: &[f64], x: &[f64], n: usize) -> Vec<f64> {
         (0..n).map(|i| dot(&a[i * n..(i + 1) * n], x)).collect()
+    }
+
+    /// Two directions with shares 0.9 and 0.1: `exp(-0.9 ln 0.9 - 0.1 ln 0.1) = 1.3841`.
+    #[test]
+    fn the_effective_rank_counts_directions() {
+        let rank = |dim: usize, values: Vec<f32>| effective_rank(&Matrix::new(dim, values)).unwrap();
+        assert!((rank(3, [1.0, 2.0, 3.0].repeat(50)) - 1.0).abs() < 1e-4);
+        let all: Vec<f32> = (0..40 * 8).map(|at| f32::from(u8::from(at / 8 % 8 == at % 8))).collect();
+        assert!((rank(8, all) - 8.0).abs() < 1e-4);
+        assert!((rank(2, [[3.0, 0.0], [0.0, 1.0]].repeat(30).concat()) - 1.3841).abs() < 1e-4);
+        assert!(effective_rank(&Matrix::new(2, vec![f32::NAN; 4])).is_err());
+        assert_eq!(rank(2, vec![]), 1.0);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::model::{DropoutKey, FeatureKind, Step};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
+use pcp_core::eigen::effective_rank;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::Purpose;
@@ -341,6 +342,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
         knn_whitened,
         knn_patches: read_out.as_ref().and_then(|read_out| read_out.knn_patches),
         network_share: read_out.as_ref().map(|read_out| read_out.share),
+        effective_rank: effective_rank(&clean).ok(),
         classifier: progress.classifier,
         best_epoch: progress.best.map(|b| b.1),
         protocol: setup.probe.as_ref().map(|p| p.protocol()),

@@ -70,7 +70,7 @@ fn training_ends_with_a_report() {
         .map(|n| n.as_u64().unwrap())
         .sum();
     assert_eq!(counted, 60);
-    assert_eq!(run["lights"].as_array().unwrap().len(), 4);
+    assert_eq!(run["lights"].as_array().unwrap().len(), 5);
     assert!(run["heat"].is_object());
 
     // Again by hand, with fewer pictures; then without the flag's file.
@@ -131,7 +131,7 @@ fn degenerate_runs_have_pages() {
     let run = &data["runs"][0];
     assert_eq!(run["clusters"].as_array().unwrap().len(), 1);
     assert!(run["sentence"].as_str().unwrap().contains("one cluster keeps"), "{}", run["sentence"]);
-    assert_eq!(run["lights"][1]["text"], "All images are in one cluster.");
+    assert_eq!(run["lights"][2]["text"], "All images are in one cluster.");
 
     // Stopped in its first epoch: there are only settings and files.
     for file in ["metrics.jsonl", "clusters.csv", "embeddings.npy", "result.json", "report.html"] {

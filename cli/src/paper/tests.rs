@@ -231,6 +231,7 @@ fn finished(path: &Path) -> RunFolder {
         knn_last: Some(44.0),
         knn_pooled: None,
         knn_whitened: None,
+        effective_rank: None,
         knn_patches: None,
         network_share: None,
         classifier: None,

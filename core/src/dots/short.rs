@@ -20,6 +20,8 @@ const ROUNDS: usize = 6;
 const LEFT_OUT: f64 = 0.03;
 /// The most vectors of a basis.
 const LONGEST: usize = 64;
+/// The most numbers of a row: finding a basis takes time that grows with their square. Pixels of images have more.
+const WIDEST: usize = 1024;
 /// Rows of a work unit.
 const BLOCK: usize = 512;
 
@@ -30,11 +32,11 @@ pub struct Basis {
 }
 
 impl Basis {
-    /// The smallest basis that is good enough for `rows`; `None` when they do not lie near a subspace, or are too few to gain
-    /// from it.
+    /// The smallest basis that is good enough for `rows`; `None` when they do not lie near a subspace, or are too few or too
+    /// long to gain from it.
     pub fn new(rows: &Matrix) -> Option<Basis> {
         let most = (rows.dim / 2).min(LONGEST);
-        if rows.rows < SAMPLE || most < 8 {
+        if rows.rows < SAMPLE || most < 8 || rows.dim > WIDEST {
             return None;
         }
         let moments = moments(rows);
@@ -239,6 +241,8 @@ mod tests {
         assert!(Basis::new(&flat(SAMPLE, 24, 24, 1.0, 1.0)).is_none());
         assert!(Basis::new(&flat(100, 24, 2, 0.0, 1.0)).is_none());
         assert!(Basis::new(&flat(SAMPLE, 8, 1, 0.0, 1.0)).is_none());
+        // As long as those of pixels: they lie near a subspace, but finding it takes longer than the search.
+        assert!(Basis::new(&flat(SAMPLE, WIDEST + 1, 1, 0.0, 1.0)).is_none());
         let mut rows = flat(SAMPLE, 24, 2, 0.0, 1.0);
         rows.values[5] = f32::NAN;
         assert!(Basis::new(&rows).is_none());

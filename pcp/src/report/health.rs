@@ -1,12 +1,15 @@
-//! Health lights: whether the embeddings collapsed, whether clusters are balanced and stable, and how much purification keeps.
+//! Health lights: whether the embeddings collapsed, how many directions they use, whether clusters are balanced and stable, and how much purification keeps.
 
 use super::gather::Contents;
 use super::sheets::Clustering;
 use crate::run::Warning;
+use pcp_core::eigen::effective_rank;
 use serde::Serialize;
 
 /// A spread of the embeddings below these shares of a uniform one is a collapse, or nearly.
 const SPREAD: [f64; 2] = [0.05, 0.25];
+/// Embeddings that use fewer than these shares of their directions tell little apart, or not much.
+const USED: [f64; 2] = [0.05, 0.2];
 /// A largest cluster with more than these shares of the images holds most of them, or many.
 const LARGEST: [f64; 2] = [0.5, 0.25];
 /// Share of cluster partners that stay from one epoch to the next: below these, clusters are unstable. (Of 20 clusters, chance alone keeps 0.03.)
@@ -41,6 +44,7 @@ fn advice(name: &str, level: Level) -> Option<&'static str> {
     }
     match name {
         "Collapse" => Some("Train again with a lower learning rate (--set train.lr=0.01) or longer (--minutes)."),
+        "Directions" => Some("Train longer (pcp train --extend RUN), or with patches (--preset pcp-plus)."),
         "Balance" => Some("Try more clusters (--clusters), or look whether the large cluster is one kind of image."),
         "Stability" => Some("Train longer (pcp train --extend RUN), or try fewer clusters (--clusters)."),
         _ => Some("Train longer (pcp train --extend RUN), or filter less (--gamma 0.3)."),
@@ -67,6 +71,15 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
             (level(spread, SPREAD), text)
         }
         None => (Level::Unknown, "There are no embeddings yet.".into()),
+    };
+    let directions = match contents.embeddings.as_ref().map(|features| (effective_rank(features), features.dim)) {
+        Some((Ok(used), dim)) => {
+            let text = format!(
+                "The embeddings use {used:.0} of {dim} directions (effective rank): features that use more tell more apart."
+            );
+            (level(used / dim as f64, USED), text)
+        }
+        _ => (Level::Unknown, "There are no embeddings yet.".into()),
     };
     let balance = clustering.map_or_else(no_clusters, |c| {
         let (largest, clusters) = (c.largest(), c.len());
@@ -98,7 +111,13 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
         (level(c.kept(), KEPT), text)
     });
 
-    let lights = [("Collapse", collapse), ("Balance", balance), ("Stability", churn), ("Purification", kept)];
+    let lights = [
+        ("Collapse", collapse),
+        ("Directions", directions),
+        ("Balance", balance),
+        ("Stability", churn),
+        ("Purification", kept),
+    ];
     let light = |(name, (level, text)): (&'static str, (Level, String))| match warned(contents, name) {
         // After an earlier warning, the light is at most fair.
         Some(times) if matches!(level, Level::Good | Level::Unknown) => {

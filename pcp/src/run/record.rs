@@ -75,6 +75,9 @@ pub struct RunResult {
     /// The network's share of the embedding, where patch features are beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_share: Option<f64>,
+    /// How many directions the embeddings use ([`pcp_core::eigen::effective_rank`]): a figure for good features that needs no labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_rank: Option<f64>,
     /// The classifier's accuracy at the last epoch, if the system is supervised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classifier: Option<f64>,
@@ -144,6 +147,12 @@ impl RunResult {
         percent(pooled, self.knn_pooled, String::new());
         percent("the same, whitened", self.knn_whitened, String::new());
         percent("classifier on the test images", self.classifier, String::new());
+        if let Some(rank) = self.effective_rank {
+            rows.push((
+                "directions that embeddings use".into(),
+                format!("{rank:5.1}  (effective rank; more is better)"),
+            ));
+        }
         rows.push(("clusters".into(), self.clusters.to_string()));
         rows.push(("images kept in them, at the end".into(), format!("{:.0} %", self.kept * 100.0)));
         rows.push(("images, epochs".into(), format!("{}, {}", self.images, self.epochs)));

@@ -3,6 +3,7 @@
 use super::Setup;
 use crate::patches::{PatchModel, PatchModelSettings};
 use crate::run::RunResult;
+use pcp_core::eigen::effective_rank;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::purify::History;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ fn run(setup: &Setup) -> Result<RunResult> {
 
     let (labels, purified) = setup.write_clusters("final clusters", &features, History::default())?;
 
+    let effective_rank = effective_rank(&features).ok();
     let knn_raw = setup.probe_pixels()?;
     let knn = match &setup.probe {
         Some(probe) => Some(probe.features(features, test, setup.cancel())?),
@@ -57,6 +59,7 @@ fn run(setup: &Setup) -> Result<RunResult> {
         knn_whitened: None,
         knn_patches: knn,
         network_share: None,
+        effective_rank,
         classifier: None,
         best_epoch: None,
         protocol: setup.probe.as_ref().map(|p| p.protocol()),
