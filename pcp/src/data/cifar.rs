@@ -27,6 +27,7 @@ pub(super) struct Release {
     folder: &'static str,
     archive: &'static str,
     /// The archive's MD5, as its page has it.
+    #[cfg(feature = "fetch")]
     md5: &'static str,
     /// The archive's size.
     #[cfg(feature = "fetch")]
@@ -49,6 +50,7 @@ pub(super) static CIFAR10: Release = Release {
     title: "CIFAR-10",
     folder: "cifar-10-batches-bin",
     archive: "cifar-10-binary.tar.gz",
+    #[cfg(feature = "fetch")]
     md5: "c32a1d4ab5d03f1284b67883e8d87530",
     #[cfg(feature = "fetch")]
     archive_bytes: 170_052_171,
@@ -67,6 +69,7 @@ pub(super) static CIFAR100: Release = Release {
     title: "CIFAR-100",
     folder: "cifar-100-binary",
     archive: "cifar-100-binary.tar.gz",
+    #[cfg(feature = "fetch")]
     md5: "03b5dce01913d631647c71ecec9e9cb8",
     #[cfg(feature = "fetch")]
     archive_bytes: 168_513_733,

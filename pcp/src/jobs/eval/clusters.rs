@@ -67,8 +67,8 @@ pub struct ClustersReport {
     /// The clusters, and their agreement with the classes.
     #[serde(flatten)]
     pub score: ClusterScore,
-    /// The same for clusters that chains of neighbours connect ([`pcp_core::spectral`]); `None` for more than
-    /// [`MOST_BY_NEIGHBOURS`] clusters.
+    /// The same for clusters that chains of neighbours connect ([`pcp_core::spectral`]); `None` for more than 200
+    /// clusters.
     #[serde(default)]
     pub by_neighbours: Option<ClusterScore>,
     /// The run's own final clusters of the training images, in the numbers that its page and its tables have; `None` before it has any.
