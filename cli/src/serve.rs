@@ -140,6 +140,7 @@ fn open(link: &str) -> Result<()> {
 
 /// A new folder for this user alone.
 fn make_private(folder: &Path) -> std::io::Result<()> {
+    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

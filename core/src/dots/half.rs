@@ -141,6 +141,8 @@ pub fn products(left: &[u32], right: &PackedHalves, visit: &mut impl Visit) {
     unsafe {
         run(&tiles, left.len() / pairs, right, visit);
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (tiles, &right.words, visit);
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The CPU's kind and the vector features that kernels may use.
 pub fn cpu() -> String {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     let mut found: Vec<&str> = vec![std::env::consts::ARCH];
     #[cfg(target_arch = "x86_64")]
     {
