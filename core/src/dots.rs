@@ -25,16 +25,21 @@ pub struct Packed {
 impl Packed {
     /// Packs `values`, rows of `dim`.
     pub fn new(values: &[f32], dim: usize) -> Self {
-        let mut packed = vec![0.0; (values.len() / dim).next_multiple_of(WIDTH) * dim];
-        for (rows, panel) in values.chunks(WIDTH * dim).zip(packed.chunks_exact_mut(WIDTH * dim)) {
-            for (r, row) in rows.chunks_exact(dim).enumerate() {
-                for (&x, place) in row.iter().zip(panel[r..].iter_mut().step_by(WIDTH)) {
-                    *place = x;
-                }
+        Packed { dim, values: in_panels(values, dim) }
+    }
+}
+
+/// Rows of `dim` values as panels of [`WIDTH`] rows, `[panel][dim][WIDTH]`, the last filled up with zeros.
+fn in_panels<T: Copy + Default>(values: &[T], dim: usize) -> Vec<T> {
+    let mut packed = vec![T::default(); (values.len() / dim).next_multiple_of(WIDTH) * dim];
+    for (rows, panel) in values.chunks(WIDTH * dim).zip(packed.chunks_exact_mut(WIDTH * dim)) {
+        for (r, row) in rows.chunks_exact(dim).enumerate() {
+            for (&x, place) in row.iter().zip(panel[r..].iter_mut().step_by(WIDTH)) {
+                *place = x;
             }
         }
-        Packed { dim, values: packed }
     }
+    packed
 }
 
 /// Receives dot products. `products` are those of row `row` of the left side with the packed rows `first..first + WIDTH`; past

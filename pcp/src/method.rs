@@ -16,7 +16,6 @@ pub mod objective;
 mod patches;
 pub mod pcp;
 pub mod plus;
-mod simclr;
 mod supervised;
 
 use crate::config::{ClusterFeatures, Resolved, System};
@@ -208,6 +207,12 @@ impl BatchLoss {
         *(if clustered { &mut cluster } else { &mut instance }) = (total, samples);
         BatchLoss { samples, total, instance, cluster, spreading: None }
     }
+
+    /// From the mean loss of samples whose views are compared within the batch.
+    fn within_batch(mean: f64, samples: usize) -> Self {
+        let total = mean * samples as f64;
+        BatchLoss { samples, total, spreading: Some(total), ..BatchLoss::default() }
+    }
 }
 
 /// A request for features of all images before an epoch.
@@ -306,12 +311,12 @@ pub fn of(system: System) -> &'static dyn Method {
     match system {
         System::Pcp => &pcp::Pcp,
         System::Ir => &ir::Ir,
-        System::Is => &is::Is,
+        System::Is => &is::IS,
         System::And => &and::And,
         System::La => &la::La,
         System::Deepcluster => &deepcluster::DeepCluster,
         System::Moco => &moco::Moco,
-        System::Simclr => &simclr::Simclr,
+        System::Simclr => &is::SIMCLR,
         System::Emp => &emp::Emp,
         System::Plus => &plus::Plus,
         System::Supervised => &supervised::Supervised,

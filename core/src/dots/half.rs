@@ -4,7 +4,7 @@
 //! `|x - x'| |y| + |x'| |y - y'|`; these lengths are computed, not assumed ([`RoundedLengths`]). A search for the largest products
 //! skips what cannot reach them and computes the others in full: the same result.
 
-use super::{Visit, WIDTH};
+use super::{Visit, WIDTH, in_panels};
 use crate::matrix::Matrix;
 use rayon::prelude::*;
 
@@ -13,8 +13,13 @@ const ROWS: usize = 12;
 
 /// Whether this CPU multiplies bf16.
 pub fn supported() -> bool {
+    // All that the kernel is compiled for.
     #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
+    return is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bf16")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
     #[cfg(not(target_arch = "x86_64"))]
     return false;
 }
@@ -97,16 +102,7 @@ pub struct PackedHalves {
 impl PackedHalves {
     /// Packs `rows`.
     pub fn new(rows: &HalfRows) -> Self {
-        let pairs = rows.pairs;
-        let mut words = vec![0; (rows.words.len() / pairs).next_multiple_of(WIDTH) * pairs];
-        for (rows, panel) in rows.words.chunks(WIDTH * pairs).zip(words.chunks_exact_mut(WIDTH * pairs)) {
-            for (r, row) in rows.chunks_exact(pairs).enumerate() {
-                for (word, place) in row.iter().zip(panel[r..].iter_mut().step_by(WIDTH)) {
-                    *place = *word;
-                }
-            }
-        }
-        PackedHalves { pairs, words }
+        PackedHalves { pairs: rows.pairs, words: in_panels(&rows.words, rows.pairs) }
     }
 }
 
@@ -137,7 +133,7 @@ pub fn products(left: &[u32], right: &PackedHalves, visit: &mut impl Visit) {
         }
     }
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the CPU has the features.
+    // SAFETY: the CPU has the features, as asserted.
     unsafe {
         run(&tiles, left.len() / pairs, right, visit);
     }

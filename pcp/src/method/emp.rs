@@ -31,16 +31,11 @@ impl Method for Emp {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let (views, emp) = (plan.config.emp.views, &plan.config.emp);
         // All views share their batch-norm statistics, as in the authors' code.
-        let mut failed = None;
-        let step = network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
-            let (mean, gradient) = coding_rate_loss(v, views, emp.spread, emp.precision).unwrap_or_else(|e| {
-                failed = Some(e);
-                (f64::NAN, vec![0.0; v.values.len()])
-            });
-            let total = mean * rows.len() as f64;
-            let loss = BatchLoss { samples: rows.len(), total, spreading: Some(total), ..BatchLoss::default() };
-            (StepResult { loss, change: Change::Embeddings }, gradient)
-        });
-        failed.map_or(Ok(step), Err)
+        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
+            // Embeddings that are not finite have no coding rate: training ends with the error for such a loss.
+            let (mean, gradient) = coding_rate_loss(v, views, emp.spread, emp.precision)
+                .unwrap_or_else(|_| (f64::NAN, vec![0.0; v.values.len()]));
+            (StepResult { loss: BatchLoss::within_batch(mean, rows.len()), change: Change::Embeddings }, gradient)
+        }))
     }
 }

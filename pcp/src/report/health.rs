@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// A spread of the embeddings below these shares of a uniform one is a collapse, or nearly.
 const SPREAD: [f64; 2] = [0.05, 0.25];
-/// Embeddings that use fewer than these shares of their directions tell little apart, or not much.
+/// Embeddings that use fewer than these shares of their directions probably tell little apart, or not much.
 const USED: [f64; 2] = [0.05, 0.2];
 /// A largest cluster with more than these shares of the images holds most of them, or many.
 const LARGEST: [f64; 2] = [0.5, 0.25];
@@ -75,7 +75,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     let directions = match contents.embeddings.as_ref().map(|features| (effective_rank(features), features.dim)) {
         Some((Ok(used), dim)) => {
             let text = format!(
-                "The embeddings use {used:.0} of {dim} directions (effective rank): features that use more tell more apart."
+                "The embeddings use {used:.0} of {dim} directions (effective rank). More is mostly better: a guess, not a measurement."
             );
             (level(used / dim as f64, USED), text)
         }

@@ -75,7 +75,7 @@ pub struct RunResult {
     /// The network's share of the embedding, where patch features are beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_share: Option<f64>,
-    /// How many directions the embeddings use ([`pcp_core::eigen::effective_rank`]): a figure for good features that needs no labels.
+    /// How many directions the embeddings use ([`pcp_core::eigen::effective_rank`]): a guess at how good they are that needs no labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_rank: Option<f64>,
     /// The classifier's accuracy at the last epoch, if the system is supervised.
@@ -150,7 +150,7 @@ impl RunResult {
         if let Some(rank) = self.effective_rank {
             rows.push((
                 "directions that embeddings use".into(),
-                format!("{rank:5.1}  (effective rank; more is better)"),
+                format!("{rank:5.1}  (effective rank; a guess at quality: more is mostly better)"),
             ));
         }
         rows.push(("clusters".into(), self.clusters.to_string()));

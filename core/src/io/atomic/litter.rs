@@ -36,6 +36,8 @@ impl Unfinished {
                 let lock = file.try_clone().ok();
                 return Ok((Unfinished { path: temporary, _lock: lock }, file));
             }
+            // It has gone, or the system could not say: then it must not stay.
+            let _ = fs::remove_file(&temporary);
         }
         Err(std::io::Error::other("other processes remove its temporary file; wait until they end"))
     }
@@ -61,6 +63,7 @@ impl Unfinished {
             if temporary.is_dir() {
                 return Ok(Unfinished { path: temporary, _lock: lock });
             }
+            let _ = fs::remove_dir(&temporary);
         }
         Err(Error::file(
             format!("cannot make a temporary folder beside {}: other processes remove it", path.display()),
@@ -116,7 +119,10 @@ fn is_unfinished(other: &Path, name: &[u8]) -> bool {
 
 /// Removes a temporary file or folder, unless its process lives; returns whether it has gone.
 fn removed(path: &Path) -> bool {
-    let Ok(about) = path.symlink_metadata() else { return true };
+    let about = match path.symlink_metadata() {
+        Ok(about) => about,
+        Err(e) => return e.kind() == ErrorKind::NotFound,
+    };
     let Ok(file) = File::open(path) else { return false };
     // The lock is held while it is removed, so that nobody begins to use it.
     match file.try_lock() {
