@@ -2,7 +2,7 @@
 
 use super::progress;
 use clap::{Args, ValueEnum};
-use pcp::jobs::{ExportFormat, ExportOptions, export};
+use pcp::jobs::{ExportFormat, ExportOptions, ExportPart, export};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -12,11 +12,13 @@ use std::path::PathBuf;
 Examples:
   pcp export runs/photos --to onnx                                    writes photos.onnx
   pcp export runs/photos --to onnx --with-preprocess --out net.onnx   takes values from 0 to 1 and normalises them itself
+  pcp export runs/photos --to safetensors --part network              of patches and a network side by side, the network
   pcp export runs/c10 --to safetensors --best                         for PyTorch: python/pcp_models.py loads it
   pcp export runs/c10 --to onnx --sample sample.npz                   with images and our features of them, to try it on
 
-The ONNX model (opset 17) takes images [batch, 3, side, side] and gives embedding (unit vectors) and pooled. Safetensors has
-torchvision's names, so that load_state_dict of a torchvision ResNet18 takes it.")]
+The ONNX model (opset 17) takes images [batch, 3, side, side] and gives embedding (unit vectors) and pooled. Where the run has
+patches and a network side by side (the preset pcp-plus), it takes two views, input and square, and its embedding is the run's.
+Safetensors has torchvision's names, so that load_state_dict of a torchvision ResNet18 takes it.")]
 pub struct ExportArgs {
     /// A run folder, or a safetensors file in torchvision's names
     #[arg(value_name = "RUN|FILE")]
@@ -24,6 +26,9 @@ pub struct ExportArgs {
     /// For whom
     #[arg(long)]
     to: ToArg,
+    /// Of patches and a network side by side, one of them [default: both, in ONNX]
+    #[arg(long)]
+    part: Option<ExportPartArg>,
     /// The file [default: the name of the run, here]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -46,12 +51,25 @@ enum ToArg {
     Onnx,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ExportPartArg {
+    /// The network; its embedding is that of its last layer
+    Network,
+    /// The clusters of patches
+    Patches,
+}
+
 pub fn run(args: &ExportArgs, stop: &Cancel) -> Result<()> {
     let to = match args.to {
         ToArg::Safetensors => ExportFormat::Safetensors,
         ToArg::Onnx => ExportFormat::Onnx,
     };
+    let part = args.part.map(|part| match part {
+        ExportPartArg::Network => ExportPart::Network,
+        ExportPartArg::Patches => ExportPart::Patches,
+    });
     let options = ExportOptions {
+        part,
         out: args.out.clone(),
         with_preprocess: args.with_preprocess,
         sample: args.sample.clone(),
@@ -68,5 +86,9 @@ pub fn run(args: &ExportArgs, stop: &Cancel) -> Result<()> {
         }
     };
     let side = made.side;
-    super::print(&format!("{} ({side} x {side} px)\n  input: {}; {values}", files.join(", "), made.preprocessing))
+    let square = made
+        .square
+        .map_or_else(String::new, |(side, how)| format!("\n  square: {side} x {side} px; {how}; RGB from 0 to 1"));
+    let files = files.join(", ");
+    super::print(&format!("{files} ({side} x {side} px)\n  input: {}; {values}{square}", made.preprocessing))
 }

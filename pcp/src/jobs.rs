@@ -89,7 +89,7 @@ pub use eval::{
     eval_finetune, eval_heatmap, eval_knn, eval_linear, eval_tsne, heat_sheet, read_clusters, read_fast_linear,
     read_finetune, read_heatmap, read_linear,
 };
-pub use export::{ExportFormat, ExportOptions, ExportResult, export};
+pub use export::{ExportFormat, ExportOptions, ExportPart, ExportResult, export};
 pub use look::{LookCount, LookKind, LookOptions, LookResult, LookRow, look};
 pub use lookup::{
     AssignOptions, AssignResult, AssignedImage, NeighbourImage, NeighboursOptions, NeighboursResult, assign, neighbours,

@@ -32,6 +32,7 @@ pub use embed::Embedded;
 pub(crate) use embed::embed_batches;
 #[cfg(feature = "onnx")]
 pub use encoder::Encoder;
+pub(crate) use export::made_images;
 pub use foreign::Adopted;
 pub use network::Network;
 pub use open::{CHECKPOINT_PREFIX, WeightsFile, WhichWeights, untrained_card, weights_file};

@@ -256,27 +256,12 @@ class Run:
     def export(self, to="onnx", out=None, *, part=None, with_preprocess=False, best=False) -> Path:
         """Writes the model as "onnx" or "safetensors"; returns the file, by default named after the run, in the current folder.
 
-        Of a run of both, whose embedding has the features of patches and of a network side by side, `part` says which: "patches" or "network".
-        With `with_preprocess`, the ONNX model of a network takes values from 0 to 1 and normalises them itself; that of patches always does.
+        Of a run of both, whose embedding has the features of patches and of a network side by side, the ONNX model takes two views of an image,
+        "input" and "square" (its metadata say how they are made), and `part` gives one of the two alone: "patches" or "network".
+        With `with_preprocess`, the ONNX model takes values from 0 to 1 for "input" and normalises them itself; "square" and patches always do.
         """
-        kind = self._one(part)
         out = Path(f"{self.path.resolve().name}.{to}") if out is None else Path(out)
-        return _pcp.export(self.path, to, out, part == "patches" and kind == "both", with_preprocess, best)
-
-    def _one(self, part) -> str:
-        """The kind of the model; an error where `part` does not name something that it has one of."""
-        kind = self.kind
-        if part not in (None, "network", "patches"):
-            raise ValueError(f"part is {part!r}; it may be 'network' or 'patches'")
-        if kind == "both" and part is None:
-            raise UsageError(
-                f"{self.path} has patches and a network, whose features stand side by side in an embedding; a file has one of them",
-                "give part='network' or part='patches'",
-            )
-        if kind != "both" and part not in (None, kind):
-            has, lacks = ("clusters of patches", "network") if kind == "patches" else ("a network", "patches")
-            raise UsageError(f"{self.path} has {has} and no {lacks}", f"leave part={part!r} out")
-        return kind
+        return _pcp.export(self.path, to, out, part, with_preprocess, best)
 
     @property
     def preprocess(self) -> dict:
@@ -291,11 +276,10 @@ class Run:
         """
         import tempfile
 
-        kind = self._one(part)
-        if "patches" in (kind, part):
+        if "patches" in (self.kind, part):
             raise UsageError(
                 f"{self.path}: clusters of patches are no torch module",
-                "run.export('onnx') writes them for onnxruntime" + (", and part='network' gives the network" if kind == "both" else ""),
+                "run.export('onnx') writes them for onnxruntime" + (", and part='network' gives the network" if self.kind == "both" else ""),
             )
         try:
             import pcp_models

@@ -8,10 +8,10 @@ use pcp::data::folder::{ImageFile, list};
 use pcp::data::{Image, Pictures};
 use pcp::embed::AnyModel;
 use pcp::jobs::{
-    self, Caller, ExportFormat, ExportOptions, ReportOptions, ResumeOptions, RunRequest, TrainOptions, TrainResult,
+    self, Caller, ExportFormat, ExportOptions, ExportPart, ReportOptions, ResumeOptions, RunRequest, TrainOptions,
+    TrainResult,
 };
 use pcp::model::{Embedded, WhichWeights};
-use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder_atomic, make_parent, require_empty};
 use pcp_core::matrix::Matrix;
@@ -94,15 +94,14 @@ fn report(
     run(py, progress.as_ref(), move |observer| Ok(jobs::report(&options, observer)?.out))
 }
 
-/// Writes the model of a run as `onnx` or `safetensors`; returns the file. Of patches and a network side by side, it is the network, or with
-/// `patches` the patches.
+/// Writes the model of a run as `onnx` or `safetensors`; returns the file. Of patches and a network side by side, `part` is one of them.
 #[pyfunction]
 fn export(
     py: Python<'_>,
     model: PathBuf,
     to: &str,
     out: PathBuf,
-    patches: bool,
+    part: Option<&str>,
     with_preprocess: bool,
     best: bool,
 ) -> PyResult<PathBuf> {
@@ -111,9 +110,14 @@ fn export(
         "safetensors" => ExportFormat::Safetensors,
         _ => return Err(PyValueError::new_err(format!("to is {to:?}; it may be 'onnx' or 'safetensors'"))),
     };
+    let part = match part {
+        None => None,
+        Some("network") => Some(ExportPart::Network),
+        Some("patches") => Some(ExportPart::Patches),
+        Some(part) => return Err(PyValueError::new_err(format!("part is {part:?}; it may be 'network' or 'patches'"))),
+    };
     run(py, None, move |observer| {
-        let model = if patches { RunFolder::open(&model)?.patches() } else { model };
-        let options = ExportOptions { out: Some(out), with_preprocess, best, ..ExportOptions::new(model, to) };
+        let options = ExportOptions { part, out: Some(out), with_preprocess, best, ..ExportOptions::new(model, to) };
         Ok(jobs::export(&options, observer)?.out)
     })
 }

@@ -93,10 +93,12 @@ def test_patches_are_embedded_and_exported_as_networks_are(kind, preset, tmp_pat
         with pytest.raises(pcp.UsageError, match="no features called pooled"):
             run.embed(folder, features="pooled")
     else:
-        for refused in (lambda: run.export("onnx", tmp_path / "x.onnx"), run.to_torch):
-            with pytest.raises(pcp.UsageError, match="part='network' or part='patches'"):
+        for refused in (lambda: run.export("safetensors", tmp_path / "x.onnx"), run.to_torch):
+            with pytest.raises(pcp.UsageError, match="side by side"):
                 refused()
-        assert run.export("onnx", tmp_path / "network.onnx", part="network").read_bytes() != patches.read_bytes()
+        network = run.export("onnx", tmp_path / "network.onnx", part="network").read_bytes()
+        both = run.export("onnx", tmp_path / "both.onnx").read_bytes()
+        assert len(both) > len(network) > 0 and network != patches.read_bytes()
         assert run.embed(folder, features="pooled").shape == (48, 32)
     assert not (tmp_path / "x.onnx").exists()
 

@@ -5,6 +5,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { basename, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { launch } from "./browser.mjs";
 
 const ANSWER = 50; // ms in which the map answers with 10,000 points
 const [verb, ...paths] = process.argv.slice(2);
@@ -19,21 +20,6 @@ else {
   await browser.close();
   console.log(failures.length ? `${failures.length} failed` : "the pages are sound");
   process.exitCode = failures.length ? 1 : 0;
-}
-
-/// A browser: the one named, one that playwright has, or the one that comes from npm.
-async function launch() {
-  const { chromium } = await import("playwright-core");
-  // Without the sandbox it also runs where everybody is root, and without shared memory where that is small.
-  const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
-  const named = process.env.CHROMIUM;
-  if (named) return chromium.launch({ executablePath: named, args });
-  try {
-    return await chromium.launch({ args });
-  } catch {
-    const { default: packed } = await import("@sparticuz/chromium");
-    return chromium.launch({ executablePath: await packed.executablePath(), args });
-  }
 }
 
 /// A page that reports its errors, requests and dialogs.

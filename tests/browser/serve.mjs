@@ -5,24 +5,12 @@
 import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync, existsSync } from "node:fs";
 import { resolve } from "node:path";
+import { launch } from "./browser.mjs";
 
 const PCP = process.env.PCP;
 const failures = [];
 const check = (ok, what) => { if (!ok) { failures.push(what); console.error(`FAILED  ${what}`); } };
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-
-/// A browser: the one named, one that playwright has, or the one that comes from npm.
-async function launch() {
-  const { chromium } = await import("playwright-core");
-  const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
-  if (process.env.CHROMIUM) return chromium.launch({ executablePath: process.env.CHROMIUM, args });
-  try {
-    return await chromium.launch({ args });
-  } catch {
-    const { default: packed } = await import("@sparticuz/chromium");
-    return chromium.launch({ executablePath: await packed.executablePath(), args });
-  }
-}
 
 /// Starts the program; resolves when it has printed its link.
 function start(...args) {

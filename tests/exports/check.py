@@ -26,14 +26,14 @@ def hold(what, found, truth):
     print(f"{'ok    ' if good else 'FAILED'} {what}: {wrong:.1e}")
 
 
-def in_onnx(path, images, outputs=("embedding", "pooled", "whitened")):
+def in_onnx(path, sample, outputs=("embedding", "pooled", "whitened")):
     onnx.checker.check_model(str(path), full_check=True)
     opset = onnx.load(str(path), load_external_data=False).opset_import[0].version
     assert opset >= 17, opset
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    run = lambda x: session.run(list(outputs), {"input": x})
+    run = lambda count: session.run(list(outputs), {x.name: sample[x.name][:count] for x in session.get_inputs()})
     # Any number of images at once gives the same.
-    one, all_of_them = run(images[:1]), run(images)
+    one, all_of_them = run(1), run(len(sample["input"]))
     assert np.abs(one[0] - all_of_them[0][:1]).max() < 1e-5
     return all_of_them
 
@@ -47,13 +47,17 @@ for weights in sorted(models.glob("*.safetensors")):
     hold(f"{name}, PyTorch, embedding", module(images).numpy(), sample["embedding"])
     hold(f"{name}, PyTorch, pooled", module.pooled(images).numpy(), sample["pooled"])
     for file, case in [(f"{name}.onnx", sample), (f"{name}-whole.onnx", whole)]:
-        embedding, pooled, whitened = in_onnx(models / file, case["input"])
+        embedding, pooled, whitened = in_onnx(models / file, case)
         hold(f"{file}, onnxruntime, embedding", embedding, case["embedding"])
         hold(f"{file}, onnxruntime, pooled", pooled, case["pooled"])
         hold(f"{file}, onnxruntime, whitened", whitened, case["whitened"])
 
 sample = np.load(models / "patches.npz")
-hold("patches, onnxruntime, embedding", in_onnx(models / "patches.onnx", sample["input"], ["embedding"])[0], sample["embedding"])
+hold("patches, onnxruntime, embedding", in_onnx(models / "patches.onnx", sample, ["embedding"])[0], sample["embedding"])
+for name in ["plus", "plus-whole"]:
+    sample = np.load(models / f"{name}.npz")
+    for output, found in zip(["embedding", "pooled"], in_onnx(models / f"{name}.onnx", sample, ["embedding", "pooled"])):
+        hold(f"{name}.onnx, patches and network, onnxruntime, {output}", found, sample[output])
 
 # A torchvision ResNet18 takes an export of the usual width and stem as it is ...
 net = torchvision.models.resnet18(num_classes=128).eval()

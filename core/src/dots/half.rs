@@ -7,6 +7,7 @@
 use super::{Visit, WIDTH, in_panels};
 use crate::matrix::Matrix;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Left rows of a tile: with two vectors each they fill 24 of the 32 registers.
 const ROWS: usize = 12;
@@ -119,15 +120,16 @@ fn widened(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Passes `visit` the products of the rows of `left` with all rows of `right`, panel by panel; see [`super::products`]. For CPUs that
-/// are [`supported`].
+/// Passes `visit` the products of the given `rows` of `left` with the rows of `panels` of `right`, panel by panel; see
+/// [`super::products`]. For CPUs that are [`supported`].
 #[allow(unsafe_code)]
-pub fn products(left: &[u32], right: &PackedHalves, visit: &mut impl Visit) {
+pub fn products(left: &[u32], rows: &[u32], right: &PackedHalves, panels: Range<usize>, visit: &mut impl Visit) {
     assert!(supported(), "products of bf16 on a CPU without them");
     // Tiles of `ROWS` rows, `[tile][pair][ROWS]`, the last filled up with zeros.
     let pairs = right.pairs;
-    let mut tiles = vec![[0; ROWS]; left.len().div_ceil(ROWS * pairs) * pairs];
-    for (i, row) in left.chunks_exact(pairs).enumerate() {
+    let mut tiles = vec![[0; ROWS]; rows.len().div_ceil(ROWS) * pairs];
+    for (i, row) in rows.iter().enumerate() {
+        let row = &left[*row as usize * pairs..][..pairs];
         for (word, place) in row.iter().zip(&mut tiles[i / ROWS * pairs..]) {
             place[i % ROWS] = *word;
         }
@@ -135,22 +137,23 @@ pub fn products(left: &[u32], right: &PackedHalves, visit: &mut impl Visit) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the CPU has the features, as asserted.
     unsafe {
-        run(&tiles, left.len() / pairs, right, visit);
+        run(&tiles, rows, right, panels, visit);
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (tiles, &right.words, visit);
+    let _ = (tiles, panels, &right.words, visit);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512dq,avx512vl")]
-fn run(tiles: &[[u32; ROWS]], rows: usize, right: &PackedHalves, visit: &mut impl Visit) {
+fn run(tiles: &[[u32; ROWS]], rows: &[u32], right: &PackedHalves, panels: Range<usize>, visit: &mut impl Visit) {
     let pairs = right.pairs;
     let mut strips = [[0.0f32; WIDTH]; ROWS];
-    for (p, panel) in right.words.chunks_exact(WIDTH * pairs).enumerate() {
-        for (t, left) in tiles.chunks_exact(pairs).enumerate() {
+    for p in panels {
+        let panel = &right.words[p * WIDTH * pairs..][..WIDTH * pairs];
+        for (rows, left) in rows.chunks(ROWS).zip(tiles.chunks_exact(pairs)) {
             tile(left, panel.as_chunks().0, &mut strips);
-            for (r, strip) in strips.iter().take(rows - t * ROWS).enumerate() {
-                visit.visit(t * ROWS + r, p * WIDTH, strip);
+            for (row, strip) in rows.iter().zip(&strips) {
+                visit.visit(*row as usize, p * WIDTH, strip);
             }
         }
     }
@@ -206,7 +209,9 @@ mod tests {
             }
             let (left, right) = (HalfRows::new(&a), HalfRows::new(&b));
             let mut out = vec![f32::NAN; a.rows * b.rows];
-            products(&left.words, &PackedHalves::new(&right), &mut Store { out: &mut out, columns: b.rows });
+            let all: Vec<u32> = (0..a.rows as u32).collect();
+            let panels = 0..b.rows.div_ceil(WIDTH);
+            products(&left.words, &all, &PackedHalves::new(&right), panels, &mut Store { out: &mut out, columns: b.rows });
             for i in 0..a.rows {
                 for j in 0..b.rows {
                     let found = f64::from(out[i * b.rows + j]);

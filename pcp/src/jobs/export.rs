@@ -3,6 +3,7 @@
 use crate::embed::AnyModel;
 use crate::model::WhichWeights;
 use crate::observe::Observer;
+use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_parent, require_absent};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,16 @@ pub enum ExportFormat {
     Onnx,
 }
 
+/// What of patches and a network side by side is exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportPart {
+    /// The network: its embedding is that of its last layer.
+    Network,
+    /// The patches.
+    Patches,
+}
+
 /// Which network is exported, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportOptions {
@@ -29,6 +40,8 @@ pub struct ExportOptions {
     pub model: PathBuf,
     /// The format.
     pub to: ExportFormat,
+    /// Where patches and a network stand side by side, one of them; otherwise both (ONNX alone).
+    pub part: Option<ExportPart>,
     /// The file; otherwise the name of the run, in the current folder.
     pub out: Option<PathBuf>,
     /// Normalise inside the ONNX model.
@@ -42,7 +55,8 @@ pub struct ExportOptions {
 impl ExportOptions {
     /// The last weights of `model`, in a file of its name.
     pub fn new(model: impl Into<PathBuf>, to: ExportFormat) -> Self {
-        ExportOptions { model: model.into(), to, out: None, with_preprocess: false, sample: None, best: false }
+        let model = model.into();
+        ExportOptions { model, to, part: None, out: None, with_preprocess: false, sample: None, best: false }
     }
 }
 
@@ -59,6 +73,8 @@ pub struct ExportResult {
     pub with_preprocess: bool,
     /// What is done to an image before it is normalised; the file says it, too.
     pub preprocessing: String,
+    /// Where it takes a second view of the image, with values from 0 to 1: its side, and what is done to the image.
+    pub square: Option<(usize, String)>,
     /// Channel means and standard deviations of the normalisation.
     pub mean: [f64; 3],
     /// See `mean`.
@@ -70,11 +86,7 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
     if options.with_preprocess && options.to != ExportFormat::Onnx {
         return Err(Error::usage("`with_preprocess` is for ONNX: safetensors has weights alone", "leave it out"));
     }
-    // Patch features beside a network are not exported with it: they are in the run's patches.safetensors, which can be exported, too.
-    let model = match AnyModel::open(&options.model, WhichWeights::best(options.best))? {
-        AnyModel::Network(model) => AnyModel::Network(Box::new(model.network_alone())),
-        patches => patches,
-    };
+    let model = exported(options)?;
     let out = options.out.clone().unwrap_or_else(|| {
         let full = options.model.canonicalize().unwrap_or_else(|_| options.model.clone());
         let name = if full.is_dir() { full.file_name() } else { full.file_stem() };
@@ -92,7 +104,7 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
     observer.cancel().check()?;
     files().try_for_each(|file| make_parent(file))?;
     let sample = options.sample.as_deref();
-    let (side, with_preprocess, preprocessing, mean, std) = match &model {
+    let (side, with_preprocess, preprocessing, square, mean, std) = match &model {
         AnyModel::Network(model) => {
             match options.to {
                 ExportFormat::Onnx => model.write_onnx(&out, options.with_preprocess)?,
@@ -100,7 +112,8 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
             }
             sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE, options.with_preprocess))?;
             let card = &model.card;
-            (model.network.size, options.with_preprocess, card.preprocessing(), card.mean, card.std)
+            let square = card.combination.as_ref().map(|card| (card.side, card.preprocessing()));
+            (model.network.size, options.with_preprocess, card.preprocessing(), square, card.mean, card.std)
         }
         AnyModel::Patches(model, _) => {
             match options.to {
@@ -109,7 +122,7 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
             }
             sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE))?;
             // Its ONNX model takes values from 0 to 1 in any case.
-            (model.patches().side(), true, model.preprocessing(), [0.0; 3], [1.0; 3])
+            (model.patches().side(), true, model.preprocessing(), None, [0.0; 3], [1.0; 3])
         }
         #[cfg(feature = "onnx")]
         AnyModel::Encoder(encoder) => {
@@ -117,5 +130,30 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
             return Err(Error::usage(message, "give a run folder, or a model file of pcp"));
         }
     };
-    Ok(ExportResult { out, sample: options.sample.clone(), side, with_preprocess, preprocessing, mean, std })
+    let sample = options.sample.clone();
+    Ok(ExportResult { out, sample, side, with_preprocess, preprocessing, square, mean, std })
+}
+
+/// The model, or the part of it that is asked for.
+fn exported(options: &ExportOptions) -> Result<AnyModel> {
+    let named = options.model.display();
+    let lacks = |has: &str, lacks: &str| {
+        Err(Error::usage(format!("{named} has {has} and no {lacks}"), "leave `part` out: there is one alone"))
+    };
+    match (AnyModel::open(&options.model, WhichWeights::best(options.best))?, options.part) {
+        (AnyModel::Network(model), part) if model.card.combination.is_some() => match (part, options.to) {
+            (Some(ExportPart::Network), _) => Ok(AnyModel::Network(Box::new(model.network_alone()))),
+            (Some(ExportPart::Patches), _) => {
+                AnyModel::open(&RunFolder::open(&options.model)?.patches(), WhichWeights::Last)
+            }
+            (None, ExportFormat::Onnx) => Ok(AnyModel::Network(model)),
+            (None, ExportFormat::Safetensors) => Err(Error::usage(
+                format!("{named} has patches and a network side by side; safetensors for other tools has one of them"),
+                "give `part`: network or patches; ONNX takes both",
+            )),
+        },
+        (AnyModel::Network(_), Some(ExportPart::Patches)) => lacks("a network", "patches"),
+        (AnyModel::Patches(..), Some(ExportPart::Network)) => lacks("clusters of patches", "network"),
+        (model, _) => Ok(model),
+    }
 }

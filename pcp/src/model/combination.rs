@@ -7,7 +7,7 @@
 use super::network::Network;
 use super::weights::Weights;
 use crate::config::{AugmentSettings, FeatureKind};
-use crate::data::augment::Augmenter;
+use crate::data::augment::{Augmenter, whole_image};
 use crate::data::{Batch, CleanView};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
@@ -39,6 +39,11 @@ impl CombinationCard {
         let recipe = AugmentSettings::default();
         let augmenter = Augmenter { size: self.side, margin: 0.0, mean: [0.0; 3], std: [1.0; 3], recipe };
         CleanView { augmenter, stored: self.stored, squares: None }
+    }
+
+    /// The preprocessing of these squares in words.
+    pub fn preprocessing(&self) -> String {
+        whole_image(self.side)
     }
 }
 
@@ -125,6 +130,16 @@ impl Combination {
         }
     }
 
+    /// The encoder of patches.
+    pub(super) fn patches(&self) -> &Patches {
+        &self.patches
+    }
+
+    /// The readout of the square roots of patch codes.
+    pub(super) fn codes(&self) -> &Readout {
+        &self.codes
+    }
+
     /// The readout of the network's pooled features.
     pub(super) fn pooled(&self) -> &Readout {
         &self.pooled
@@ -185,7 +200,7 @@ fn side_by_side(a: &Matrix, b: &Matrix, weight: f64) -> Matrix {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::{Config, NetworkSettings};
     use std::sync::Arc;
@@ -194,9 +209,8 @@ mod tests {
         (0..n).map(|i| 0.5 + 0.5 * (i as f32 * step).sin()).collect()
     }
 
-    fn made(weight: f64) -> (Network, Combination) {
-        let settings = NetworkSettings { width: 2, ..Config::default().network };
-        let network = Network::new(&settings, 8).unwrap();
+    /// A combination for a network with `pooled` features.
+    pub fn made_combination(pooled: usize, weight: f64) -> Combination {
         let patches = PatchSettings { patch: 4, centroids: 3, stride: 2, ..PatchSettings::default() };
         let card = CombinationCard { side: 12, stored: 0, patches, weight };
         let ((rows, dim), codes) = (card.patches.filter_shape(), card.patches.features());
@@ -205,7 +219,14 @@ mod tests {
             map: Matrix::new(from, wave(from * to, 0.7).iter().map(|x| x - 0.5).collect()),
         };
         let filters = Matrix::new(dim, wave(rows * dim, 1.3).iter().map(|x| x - 0.5).collect());
-        (network.clone(), Combination::new(card, filters, readout(codes, 5), readout(network.pooled, 4)))
+        Combination::new(card, filters, readout(codes, 5), readout(pooled, 4))
+    }
+
+    fn made(weight: f64) -> (Network, Combination) {
+        let settings = NetworkSettings { width: 2, ..Config::default().network };
+        let network = Network::new(&settings, 8).unwrap();
+        let combination = made_combination(network.pooled, weight);
+        (network, combination)
     }
 
     /// Three images in rows of both views.

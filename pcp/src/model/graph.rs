@@ -50,6 +50,21 @@ pub enum Op {
     Unit,
 }
 
+impl Op {
+    /// The names of the arrays that it uses, in order.
+    pub fn arrays(&self) -> Vec<String> {
+        match self {
+            Op::Conv { weight, bias, .. } | Op::Linear { weight, bias } => {
+                std::iter::once(weight).chain(bias).cloned().collect()
+            }
+            Op::Norm { name } => {
+                ["weight", "bias", "running_mean", "running_var"].map(|part| format!("{name}.{part}")).to_vec()
+            }
+            Op::Relu | Op::Add | Op::MaxPool { .. } | Op::MeanPool | Op::Flatten | Op::Unit => Vec::new(),
+        }
+    }
+}
+
 /// An operation and its inputs: value 0 is the image, value `i + 1` the output of operation `i`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GraphNode {

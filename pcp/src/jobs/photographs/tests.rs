@@ -3,9 +3,9 @@
 use super::*;
 use crate::jobs::{
     AssignOptions, ClusterBy, ClusterCount, ClusterOptions, EmbedOptions, EmbeddingSource, EvalClustersOptions,
-    EvalKnnOptions, EvalLinearOptions, EvalTsneOptions, ExportFormat, ExportOptions, PurifyOptions, ResumeOptions,
-    TrainOptions, assign, cluster, embed, eval_clusters, eval_knn, eval_linear, eval_tsne, export, purify, resume,
-    train,
+    EvalKnnOptions, EvalLinearOptions, EvalTsneOptions, ExportFormat, ExportOptions, ExportPart, PurifyOptions,
+    ResumeOptions, TrainOptions, assign, cluster, embed, eval_clusters, eval_knn, eval_linear, eval_tsne, export,
+    purify, resume, train,
 };
 use crate::observe::silent;
 use pcp_core::error::Kind;
@@ -133,6 +133,9 @@ fn a_run_of_patches_is_a_run_like_any() {
     };
     let exported = export(&onnx, &silent()).unwrap();
     assert!(exported.with_preprocess && exported.out.is_file() && exported.sample.unwrap().is_file());
+    let alone = ExportOptions { part: Some(ExportPart::Network), ..ExportOptions::new(&run, ExportFormat::Onnx) };
+    let e = export(&alone, &silent()).unwrap_err();
+    assert!(e.message.contains("clusters of patches and no network"), "{e:?}");
     let e = train(&options.set("train.rounds=1").unwrap(), &silent()).unwrap_err();
     assert!(e.message.contains("exists") || e.message.contains("rounds"), "{e:?}");
 }
