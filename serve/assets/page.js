@@ -46,6 +46,8 @@ function draw(view) {
 async function route() {
   const [id, view] = location.hash.slice(1).split("/");
   const run = S.runs.find((r) => String(r.id) === id) || S.runs[0], turn = ++wanted;
+  // begin() comes back when there is one.
+  if (!run) return;
   if (!S.overview || run.id !== S.id) {
     Object.assign(S, { id: run.id, overview: null, names: null, map: null, state: null });
     Object.assign(E, { set: null, title: "", ranked: false });
@@ -61,6 +63,22 @@ async function route() {
   } else draw(view);
 }
 
+/// Reads the run anew when its files have changed. Then it rests for 40 times as long as that took, at most 5 s: epochs may be shorter, and watching them shall cost a
+/// training little.
+let renewing = false, rested = 0;
+function renew() {
+  if (renewing) return;
+  renewing = true;
+  setTimeout(async () => {
+    const began = performance.now();
+    try { await loadRun(); tabs(); if (shown && shown.reload) await shown.reload(); } catch { /* it was said */ }
+    const now = performance.now();
+    rested = now + Math.min(5000, 40 * (now - began));
+    renewing = false;
+    if (S.state && S.overview && S.state.version !== S.overview.version) renew();
+  }, Math.max(0, rested - performance.now()));
+}
+
 /// Hears of changes: of the files, of the training, of decisions in other tabs, of the map.
 function listen() {
   if (stream) stream.close();
@@ -72,9 +90,8 @@ function listen() {
     S.state = state;
     document.body.classList.remove("lost");
     if (shown && shown.state) shown.state(state);
-    if (state.version !== S.overview.version && !S.loading) {
-      S.loading = true;
-      try { await loadRun(); tabs(); if (shown && shown.reload) await shown.reload(); } finally { S.loading = false; }
+    if (state.version !== S.overview.version) {
+      renew();
     } else if (state.decisions !== S.decided.lines) {
       applyDecisions(await get(api(`decisions?by=${TAB}`)));
       document.dispatchEvent(new Event("decided"));

@@ -17,8 +17,7 @@ function progressCard() {
     card.hidden = !t || (!t.epochs && !t.part && !t.elsewhere);
     if (card.hidden) return;
     stop.hidden = t.elsewhere !== undefined || t.ended;
-    const tile = (name, value) => el("div", { class: "card" }, el("span", {}, name), el("b", {}, value));
-    const shown = [];
+    const shown = [], tile = (name, value) => [name, value];
     if (t.elsewhere !== undefined) said.textContent = t.elsewhere ? "in another process; stop it there with Ctrl-C" : "not running; continue it with pcp train --resume";
     else said.textContent = t.ended ? "finished" : t.stopping ? "saving…" : `${t.part || "starting"}${t.total ? ` ${count(Math.min(t.done, t.total))} of ${count(t.total)}` : ""}`;
     bar.hidden = t.elsewhere !== undefined;
@@ -29,7 +28,10 @@ function progressCard() {
     }
     if (t.live) shown.push(tile("Loss", number(t.live.loss)), tile("Images a second", number(t.live.images_per_second)), tile("K", count(t.live.clusters)), tile("Kept", percent(t.live.kept)));
     if (t.memory) shown.push(tile("Memory", `${count(Math.round(t.memory / 1e6))} MB`));
-    tiles.replaceChildren(...shown);
+    // The same tiles with other figures: drawing them anew every second would take time from the training.
+    while (tiles.children.length < shown.length) tiles.append(el("div", { class: "card" }, el("span", {}), el("b", {})));
+    while (tiles.children.length > shown.length) tiles.lastChild.remove();
+    shown.forEach((texts, i) => texts.forEach((text, j) => { const at = tiles.children[i].children[j]; if (at.textContent !== text) at.textContent = text; }));
   };
   return card;
 }

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Time between two looks.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(1);
 /// Looks between two signs of life of a stream on which nothing happens.
-const SIGN: usize = 30;
+const SIGN: usize = 15;
 
 /// An observer that passes everything on, and remembers where the training is.
 pub struct Watch {

@@ -1,7 +1,7 @@
 // The page of `pcp serve` in headless Chromium, as a person would use it.
 //   node serve.mjs check     trains a small run and watches it, explores, decides, kills the server, starts it again
 //   node serve.mjs large     seconds and memory at 100,000 made-up images
-//   node serve.mjs watched   what watching costs a training: its epochs in turn with and without a page that is open
+//   node serve.mjs watched   what watching costs a training: its epochs by turns with and without a page that is open
 import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync, existsSync } from "node:fs";
 import { resolve } from "node:path";
@@ -316,27 +316,31 @@ async function large() {
   process.exitCode = failures.length ? 1 : 0;
 }
 
-/// Epochs of one training, every other one watched: how much longer each takes than the mean of the two beside it.
+/// Epochs of one training, by turns: some with the page open, some without. How much longer the former take; the first of each turn, in which the page is opened
+/// or left, does not count.
 async function watched() {
-  const epochs = 25, browser = await launch();
-  const trained = await start("train", "bundled", "--out", "runs/watched", "--overwrite", "--width", "16", "--epochs", String(epochs), "--batch", "64", "--set", "evaluate.every=0", "--serve");
+  const turn = 5, epochs = 12 * turn, browser = await launch();
+  rmSync("runs/watched", { recursive: true, force: true });
+  const trained = await start("train", "bundled", "--out", "runs/watched", "--preset", "pcp", "--width", "16", "--epochs", String(epochs), "--batch", "64", "--eval-every", "1000", "--serve");
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
   const page = await open(context, trained.link, "watched");
+  await page.waitForURL((url) => !url.search);
   const records = () => { try { return readFileSync("runs/watched/metrics.jsonl", "utf8").trim().split("\n").filter(Boolean).map(JSON.parse); } catch { return []; } };
   const home = new URL("/#0/overview", trained.link).href;
-  let seen = -1;
+  const isWatched = (epoch) => Math.floor(epoch / turn) % 2 === 1;
+  let seen = null;
   while (records().length < epochs) {
-    const done = records().length;
-    if (done !== seen) {
-      seen = done;
-      await page.goto(done % 2 ? home : "about:blank");
+    const now = isWatched(records().length);
+    if (now !== seen) {
+      seen = now;
+      await page.goto(now ? home : "about:blank");
     }
     await pause(100);
   }
   const seconds = records().map((r) => r.seconds);
-  // The first epochs warm up; the last has no neighbour.
-  const slower = seconds.map((s, i) => 100 * (s / ((seconds[i - 1] + seconds[i + 1]) / 2) - 1)).filter((s, i) => i % 2 && i > 2 && !Number.isNaN(s)).sort((a, b) => a - b);
-  console.log(JSON.stringify({ seconds: seconds.map((s) => +s.toFixed(2)), slower_percent: slower.map((s) => +s.toFixed(1)), median_percent: +slower[Math.floor(slower.length / 2)].toFixed(1) }));
+  const counted = (how) => seconds.filter((_, i) => i >= turn && i % turn > 0 && isWatched(i) === how).sort((a, b) => a - b);
+  const [on, off] = [counted(true), counted(false)], median = (of) => of[Math.floor(of.length / 2)];
+  console.log(JSON.stringify({ epochs_of_each: on.length, watched_s: +median(on).toFixed(3), alone_s: +median(off).toFixed(3), slower_percent: +(100 * (median(on) / median(off) - 1)).toFixed(1) }));
   page.quiet = true;
   trained.kill("SIGKILL");
   await browser.close();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// Calls that change a disk, or bring changes to it.
 const CALLS: &str = "openat,open,creat,write,pwrite64,writev,ftruncate,rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,mkdirat,\
-                     link,linkat,symlink,symlinkat,fsync,fdatasync,close,fcntl,dup,lseek,copy_file_range,sendfile";
+                     link,linkat,symlink,symlinkat,fsync,fdatasync,close,fcntl,dup,lseek,copy_file_range,sendfile,sendto";
 
 /// What of the calls before a loss of power is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +58,25 @@ pub fn have_strace() -> bool {
     works
 }
 
-/// Runs a command under `strace`, in the order in which its calls ended.
+/// A command under `strace`, which writes its calls into `log`.
+pub fn traced(program: &str, args: &[&str], log: &Path) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-xx", "-s", "100000000", "-e", &format!("trace={CALLS}"), "-o"]).arg(log);
+    command.arg(program).args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command under `strace`; returns its calls.
 pub fn recorded(program: &str, args: &[&str]) -> Vec<Call> {
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("strace");
-    command.args(["-f", "-y", "-xx", "-s", "100000000", "-e", &format!("trace={CALLS}"), "-o"]).arg(log.path());
-    let status =
-        command.arg(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = traced(program, args, log.path()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     assert!(status.unwrap().success(), "{args:?}");
-    let text = fs::read_to_string(log.path()).unwrap();
+    calls_in(log.path())
+}
+
+/// The calls in a log, in the order in which they ended.
+pub fn calls_in(log: &Path) -> Vec<Call> {
+    let text = fs::read_to_string(log).unwrap();
     let (mut calls, mut begun) = (Vec::new(), HashMap::new());
     for line in text.lines() {
         let (process, rest) = line.split_once(' ').unwrap();
@@ -81,6 +91,13 @@ pub fn recorded(program: &str, args: &[&str]) -> Vec<Call> {
         }
     }
     calls
+}
+
+impl Call {
+    /// Whether it sends `text`, or what begins so, to another process.
+    pub fn sends(&self, text: &str) -> bool {
+        self.name == "sendto" && bytes(&self.arguments[1]).starts_with(text.as_bytes())
+    }
 }
 
 fn parse(line: &str) -> Option<Call> {

@@ -6,10 +6,12 @@
 
 use crate::common::*;
 use crate::disk::*;
+use crate::serve::{link, post, trained, welcome};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pcp");
 
@@ -172,4 +174,76 @@ fn outputs_survive_a_loss_of_power_at_any_call() {
         owned(&["data", "shapes", "--train", "3", "--test", "1", "--side", "48", "--out", out.to_str().unwrap()])
     };
     try_losses("data shapes", 3, shapes, |root| unless("new/s", &shapes, root), files);
+}
+
+#[test]
+fn a_reproduction_survives_a_loss_of_power_at_any_call() {
+    let reproduce = |root: &Path| {
+        let out = root.join("r");
+        let own = ["reproduce", "table1", "--only", "table1/dc", "--scale", "tiny", "--quiet", "--out"];
+        owned(&[&own[..], &[out.to_str().unwrap()]].concat())
+    };
+    let result = |root: &Path| {
+        let record = std::fs::read_to_string(root.join("r/tiny/table1/dc-s0.json")).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+        (bits(&root.join("r/tiny/runs/bundled-dc-k13-s0")), record["accuracy_per_epoch"].to_string())
+    };
+    try_losses("reproduce", 1, reproduce, |root| Some(reproduce(root)), result);
+}
+
+/// What a page was told is decided is on the disk, and the decisions can be read whenever the power goes.
+#[test]
+fn decisions_survive_a_loss_of_power_at_any_call() {
+    if !have_strace() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let (_, run_folder) = trained(&root);
+    let before = Disk::of(&root);
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let serve = ["serve", run_folder.to_str().unwrap()];
+    let mut tracer = traced(PROGRAM, &serve, log.path()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (host, token) = link(&mut tracer);
+    let cookie = welcome(&host, &token);
+    let decided = [
+        r#"{"by":"t","op":"mark","rows":[0,1],"mark":"remove"}"#,
+        r#"{"by":"t","op":"label","rows":[2],"label":"tea pot"}"#,
+        r#"{"by":"t","op":"undo"}"#,
+        r#"{"by":"t","op":"name","cluster":0,"name":"kettles"}"#,
+    ];
+    for body in decided {
+        let answer = post(&host, "/api/runs/0/decisions", &cookie, body);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let children = format!("/proc/{0}/task/{0}/children", tracer.id());
+    let program = std::fs::read_to_string(children).unwrap();
+    let stopped = Command::new("kill").args(["-INT", program.trim()]).status().unwrap();
+    assert!(stopped.success() && tracer.wait().unwrap().success());
+
+    let calls = calls_in(log.path());
+    let file = Path::new("run/decisions.jsonl");
+    for rule in RULES {
+        let (mut disk, mut told, mut seen) = (before.clone(), 0, HashSet::new());
+        for (i, call) in calls.iter().enumerate() {
+            disk.make(call);
+            told += usize::from(call.sends("HTTP/1.1 200 OK\r\ncontent-type: application/json"));
+            let left = disk.left(rule);
+            let text = match left.get(file) {
+                Some(Left::File(text)) => text.clone(),
+                _ => Vec::new(),
+            };
+            let lines = text.iter().filter(|c| **c == b'\n').count();
+            assert!(lines >= told, "{rule:?}, call {i}: {told} decisions were told, {lines} are on the disk");
+            if !text.is_empty() && seen.insert(text) {
+                let dir = tempfile::tempdir().unwrap();
+                restore(&left, dir.path());
+                let (run_, out) = (dir.path().join("run"), dir.path().join("out"));
+                let run_ = run_.to_str().unwrap();
+                succeed(&["purify", run_, "--decisions", run_, "--no-sheet", "--out", out.to_str().unwrap()]);
+            }
+        }
+        assert_eq!(told, decided.len());
+        println!("decisions, {rule:?}: {} calls, {} states tried", calls.len(), seen.len());
+    }
 }

@@ -12,7 +12,7 @@ const QUICK: &[&str] =
     &["--size", "16", "--width", "4", "--batch", "8", "--clusters", "3", "--quiet", "--no-report", "--epochs"];
 
 /// Three classes of photographs and a run on them.
-fn trained(root: &Path) -> (PathBuf, PathBuf) {
+pub fn trained(root: &Path) -> (PathBuf, PathBuf) {
     let (images, run) = (root.join("images"), root.join("run"));
     class_folders(&images, 8);
     let (data, out) = (images.to_str().unwrap(), run.to_str().unwrap());
@@ -23,11 +23,29 @@ fn trained(root: &Path) -> (PathBuf, PathBuf) {
 /// Starts the program and waits for its link; returns it with the place and the token of the page.
 fn page(args: &[&str]) -> (Child, String, String) {
     let mut child = pcp(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (host, token) = link(&mut child);
+    (child, host, token)
+}
+
+/// The place and the token of the page whose link a program prints.
+pub fn link(child: &mut Child) -> (String, String) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     let link = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_string();
     let (host, token) = link["http://".len()..].split_once('/').unwrap();
-    (child, host.to_string(), format!("/{token}"))
+    (host.to_string(), format!("/{token}"))
+}
+
+/// Sends `body` as the page does; returns the answer.
+pub fn post(host: &str, path: &str, cookie: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(host).unwrap();
+    let head = format!("host: {host}\r\norigin: http://{host}\r\ncookie: {cookie}\r\ncontent-type: application/json");
+    let length = body.len();
+    write!(stream, "POST {path} HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+        .unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
 }
 
 fn get(host: &str, path: &str, cookie: &str) -> String {
@@ -39,7 +57,7 @@ fn get(host: &str, path: &str, cookie: &str) -> String {
 }
 
 /// The cookie that the token is exchanged for.
-fn welcome(host: &str, token: &str) -> String {
+pub fn welcome(host: &str, token: &str) -> String {
     let answer = get(host, token, "");
     let line = answer.lines().find_map(|line| line.strip_prefix("set-cookie: "));
     line.unwrap_or_else(|| panic!("{answer}")).split(';').next().unwrap().to_string()
@@ -90,12 +108,7 @@ fn a_training_is_watched_and_stopped_as_by_ctrl_c() {
     assert!(wait_for(&mut child, || fs::read_to_string(out.join("metrics.jsonl")).is_ok_and(|m| m.lines().count() > 1)));
     assert!(get(&host, "/api/runs", &cookie).contains("\"training\":true"));
     assert!(get(&host, "/api/runs/0/overview", &cookie).contains("\"finished\":false"));
-    let mut stream = TcpStream::connect(&host).unwrap();
-    let head = format!("host: {host}\r\norigin: http://{host}\r\ncookie: {cookie}\r\ncontent-type: application/json");
-    write!(stream, "POST /api/runs/0/stop HTTP/1.1\r\n{head}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}")
-        .unwrap();
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer);
+    let answer = post(&host, "/api/runs/0/stop", &cookie, "{}");
     assert_eq!(child.wait().unwrap().code(), Some(130), "{answer}");
     assert!(fs::read_dir(out.join("checkpoints")).unwrap().count() > 0, "it was saved");
 }

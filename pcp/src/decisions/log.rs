@@ -2,6 +2,7 @@
 
 use super::{Decided, Decision, DecisionEntry};
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::sync_parent;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -124,6 +125,10 @@ impl DecisionLog {
         file.set_len(self.read).map_err(io)?;
         file.seek(SeekFrom::Start(self.read)).map_err(io)?;
         file.write_all(&line).and_then(|()| file.sync_data()).map_err(io)?;
+        if self.read == 0 {
+            // The file is new: its name must last, too.
+            sync_parent(&path).map_err(io)?;
+        }
         self.read += line.len() as u64;
         self.entries.push(entry);
         Ok(Some(self.entries.len() - 1))
