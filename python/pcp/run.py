@@ -281,6 +281,11 @@ class Run:
                 f"{self.path}: clusters of patches are no torch module",
                 "run.export('onnx') writes them for onnxruntime" + (", and part='network' gives the network" if self.kind == "both" else ""),
             )
+        if self.kind == "both" and part is None:
+            raise UsageError(
+                f"{self.path} has patches and a network side by side, and a torch module is the network alone",
+                "give part='network', or export both: run.export('onnx')",
+            )
         try:
             import pcp_models
         except ImportError as e:
