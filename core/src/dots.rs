@@ -55,6 +55,23 @@ pub fn products(left: &[f32], rows: &[u32], right: &Packed, panels: Range<usize>
     Arch::new().dispatch(Kernel { left, rows, right, panels, visit });
 }
 
+/// Stores the products of every row, `columns` of them, from every `stride`-th number of `out` on.
+pub struct StoreRows<'a> {
+    /// Where they go.
+    pub out: &'a mut [f32],
+    /// Products of a row.
+    pub columns: usize,
+    /// Numbers of a row.
+    pub stride: usize,
+}
+
+impl Visit for StoreRows<'_> {
+    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
+        let count = WIDTH.min(self.columns - first);
+        self.out[row * self.stride + first..][..count].copy_from_slice(&products[..count]);
+    }
+}
+
 struct Kernel<'a, V> {
     left: &'a [f32],
     rows: &'a [u32],

@@ -87,7 +87,7 @@ struct Bounds<'a> {
     slack: Vec<f32>,
     /// Where the bank's rows are.
     groups: Groups,
-    /// The bank by place.
+    /// The bank by place: read by row number it costs a quarter more.
     bank: Cow<'a, Matrix>,
     /// The queries, or the shortened ones.
     left: Cow<'a, Matrix>,

@@ -64,19 +64,19 @@ async function route() {
 }
 
 /// Reads the run anew when its files have changed. Then it rests for 40 times as long as that took, at most 5 s: epochs may be shorter, and watching them shall cost a
-/// training little.
-let renewing = false, rested = 0;
+/// training little. What could not be read is tried again with the next event.
+let renewing = false, restsUntil = 0;
 function renew() {
-  if (renewing) return;
   renewing = true;
   setTimeout(async () => {
     const began = performance.now();
-    try { await loadRun(); tabs(); if (shown && shown.reload) await shown.reload(); } catch { /* it was said */ }
+    let read = false;
+    try { await loadRun(); tabs(); if (shown && shown.reload) await shown.reload(); read = true; } catch { /* it was said */ }
     const now = performance.now();
-    rested = now + Math.min(5000, 40 * (now - began));
+    restsUntil = now + Math.min(5000, 40 * (now - began));
     renewing = false;
-    if (S.state && S.overview && S.state.version !== S.overview.version) renew();
-  }, Math.max(0, rested - performance.now()));
+    if (read && S.state && S.overview && S.state.version !== S.overview.version) renew();
+  }, Math.max(0, restsUntil - performance.now()));
 }
 
 /// Hears of changes: of the files, of the training, of decisions in other tabs, of the map.
@@ -90,7 +90,7 @@ function listen() {
     S.state = state;
     document.body.classList.remove("lost");
     if (shown && shown.state) shown.state(state);
-    if (state.version !== S.overview.version) {
+    if (state.version !== S.overview.version && !renewing) {
       renew();
     } else if (state.decisions !== S.decided.lines) {
       applyDecisions(await get(api(`decisions?by=${TAB}`)));

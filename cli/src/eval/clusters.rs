@@ -18,9 +18,10 @@ Examples:
   pcp eval clusters runs/c10 --json | jq .filter
 
 Scores are those of k-means on the test images, as papers have them, and of as many clusters by neighbours (pcp cluster --by neighbours).
-The list is of the run's own clusters, in the numbers of its page; with --k it is of this k-means. Purity, accuracy (every cluster stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the
-clusters that the run learned from, what share of what purification removed did not belong (precision), and what share of
-what did not belong it removed (recall). Everything is also written to RUN/eval/clusters.json."
+The list is of the run's own clusters, in the numbers of its page; with --k it is of this k-means. Purity, accuracy (every cluster
+stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the clusters that the run learned from,
+what share of what purification removed did not belong (precision), and what share of what did not belong it removed (recall).
+Everything is also written to RUN/eval/clusters.json."
 )]
 pub struct EvalClustersArgs {
     /// A run folder

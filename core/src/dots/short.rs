@@ -9,7 +9,7 @@
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::{Packed, Visit, WIDTH, products};
+use super::{Packed, StoreRows, WIDTH, products};
 use crate::matrix::{Matrix, dot};
 
 /// Rows from which the basis is found, evenly spaced.
@@ -63,7 +63,13 @@ impl Basis {
         let mut values = vec![0.0f32; rows.rows * (kept + 1)];
         values.par_chunks_mut(BLOCK * (kept + 1)).zip(rows.values.par_chunks(BLOCK * dim)).for_each(|(out, rows)| {
             let all: Vec<u32> = (0..(rows.len() / dim) as u32).collect();
-            products(rows, &all, &self.packed, 0..kept.div_ceil(WIDTH), &mut StoreRows { out, kept });
+            products(
+                rows,
+                &all,
+                &self.packed,
+                0..kept.div_ceil(WIDTH),
+                &mut StoreRows { out, columns: kept, stride: kept + 1 },
+            );
             for (short, row) in out.chunks_exact_mut(kept + 1).zip(rows.chunks_exact(dim)) {
                 let (whole, near) = (dot(row, row), dot(&short[..kept], &short[..kept]));
                 // The greatest rounding error of the difference.
@@ -80,19 +86,6 @@ impl Basis {
     pub fn slack(&self, length: f32, other: f32) -> f32 {
         let kept = self.vectors.rows as f32;
         (kept.sqrt() + 4.0) * 2.0 * self.vectors.dim as f32 * f32::EPSILON * length * other
-    }
-}
-
-/// Stores products, leaving one column free in each row for `|x_r|`.
-struct StoreRows<'a> {
-    out: &'a mut [f32],
-    kept: usize,
-}
-
-impl Visit for StoreRows<'_> {
-    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
-        let count = WIDTH.min(self.kept - first);
-        self.out[row * (self.kept + 1) + first..][..count].copy_from_slice(&products[..count]);
     }
 }
 

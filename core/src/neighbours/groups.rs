@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::dots::{Packed, Visit, WIDTH, products};
+use crate::dots::{Packed, StoreRows, WIDTH, products};
 use crate::kmeans::{KMeans, kmeans};
 use crate::matrix::{Matrix, dot};
 
@@ -109,7 +109,7 @@ impl Groups {
             &all,
             &means.packed,
             0..groups.div_ceil(WIDTH),
-            &mut MeanProducts { out: &mut reaches, groups },
+            &mut StoreRows { out: &mut reaches, columns: groups, stride: groups },
         );
         let nearest = |(reaches, query): (&mut [f32], &[f32])| {
             let nearest = (0..groups).fold(0, |best, g| if reaches[g] > reaches[best] { g } else { best });
@@ -118,18 +118,5 @@ impl Groups {
             nearest
         };
         (reaches.chunks_exact_mut(groups).zip(queries.chunks_exact(dim)).map(nearest).collect(), reaches)
-    }
-}
-
-/// Stores products with the means.
-struct MeanProducts<'a> {
-    out: &'a mut [f32],
-    groups: usize,
-}
-
-impl Visit for MeanProducts<'_> {
-    fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
-        let count = WIDTH.min(self.groups - first);
-        self.out[row * self.groups + first..][..count].copy_from_slice(&products[..count]);
     }
 }
