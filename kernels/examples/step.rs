@@ -165,7 +165,7 @@ fn train_step(net: &mut Network, x: &Tensor<4>, bank: &[f32], velocity: &mut [Op
     let v = net.forward(x.clone(), true);
     let [b, d] = v.dims();
     let rows = v.to_data().try_to_vec::<f32>().expect("f32");
-    let s = bank_softmax(&rows, bank, d, TAU);
+    let s = bank_softmax(&rows, bank, d, TAU, net.precision);
     let mut loss = 0.0;
     let mut dv = s.expectation;
     for i in 0..b {

@@ -1,8 +1,9 @@
 //! Softmax of a few vectors over a large bank, in one pass over the bank: the logits are never all in memory.
 
 use crate::gemm::{Left, Rows, outer, panel_width, rows_block};
-use crate::level::at_level;
+use crate::level::{Precision, at_number};
 use crate::memory::{Ptr, Scratch, parallel};
+use crate::number::Number;
 use crate::simd::{MAX_ROWS, Simd, padded};
 
 /// Bank rows whose logits are in memory at once, per thread.
@@ -19,11 +20,12 @@ pub struct BankSoftmax {
 /// The log-sum-exp of `v . m_k / tau` over all rows `m_k` of the bank, and the bank's mean under that softmax.
 ///
 /// `v` is `[b, d]` and `bank` `[n, d]`, row by row. The gradient of the first quantity by `v` is the second over `tau`.
+/// The operands of both products (`v / tau` and bank; exponentials and bank) are rounded to `precision`, sums are f32.
 /// The same bits come out whatever the number of threads.
-pub fn bank_softmax(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax {
+pub fn bank_softmax(v: &[f32], bank: &[f32], d: usize, tau: f32, precision: Precision) -> BankSoftmax {
     assert!(d > 0 && v.len().is_multiple_of(d) && bank.len().is_multiple_of(d), "rows of {d} values");
     assert!(!bank.is_empty(), "an empty bank has no softmax");
-    at_level!(S => softmax::<S>(v, bank, d, tau))
+    at_number!(S, E of precision.dtype(), for d => softmax::<S, E>(v, bank, d, tau))
 }
 
 /// Running maximum, sum and weighted sum of one unit, as one block of scratch: `[bp]`, `[bp]`, `[bp][dp]`.
@@ -40,15 +42,17 @@ impl Layout {
     }
 }
 
-fn softmax<S: Simd>(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax {
+fn softmax<S: Simd, E: Number<S>>(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax {
     let (b, n) = (v.len() / d, bank.len() / d);
     let width = panel_width::<S>();
     let layout = Layout { bp: b.next_multiple_of(width), d, dp: padded::<S>(d) };
-    // v / tau in packed panels [bp / width][d][width]
-    let mut packed = Scratch::zeroed(layout.bp * d);
+    // v / tau in packed panels [bp / width][d / GROUP][width][GROUP]
+    let deep = d.next_multiple_of(E::GROUP);
+    let mut packed = vec![E::nearest(0.0); layout.bp * deep];
     for (i, row) in v.chunks_exact(d).enumerate() {
+        let panel = &mut packed[i / width * width * deep..][..width * deep];
         for (j, x) in row.iter().enumerate() {
-            packed.as_mut()[(i / width * d + j) * width + i % width] = x / tau;
+            panel[(j / E::GROUP * width + i % width) * E::GROUP + j % E::GROUP] = E::nearest(x / tau);
         }
     }
     // at most 64 units, whole blocks each
@@ -59,7 +63,7 @@ fn softmax<S: Simd>(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax 
     parallel(units, |u| {
         let rows = &bank[u * unit * d..((u + 1) * unit * d).min(bank.len())];
         // SAFETY: a unit writes its own part, and the packed vectors have `bp` columns of `d` values.
-        unsafe { one_unit::<S>(rows, packed.as_ref(), layout, part.at(u * layout.len())) }
+        unsafe { one_unit::<S, E>(rows, &packed, layout, part.at(u * layout.len())) }
     });
     let mut out = BankSoftmax { log_sum_exp: vec![0.0; b], expectation: vec![0.0; b * d] };
     let (lse, expectation) = (out.log_sum_exp.as_mut_ptr() as *mut f32, Ptr(out.expectation.as_mut_ptr()));
@@ -85,7 +89,7 @@ fn softmax<S: Simd>(v: &[f32], bank: &[f32], d: usize, tau: f32) -> BankSoftmax 
 ///
 /// # Safety
 /// `out` has `layout.len()` values, `packed` `bp` columns of `d` values.
-unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *mut f32) {
+unsafe fn one_unit<S: Simd, E: Number<S>>(bank: &[f32], packed: &[E], layout: Layout, out: *mut f32) {
     let Layout { bp, d, dp } = layout;
     // SAFETY: the caller's promise.
     unsafe {
@@ -94,34 +98,58 @@ unsafe fn one_unit<S: Simd>(bank: &[f32], packed: &[f32], layout: Layout, out: *
         for i in 0..bp {
             *top.add(i) = f32::NEG_INFINITY;
         }
-        let logits = Scratch::new(BLOCK * bp);
+        let (logits, copy) = (Scratch::new(BLOCK * bp), Scratch::of::<E>(BLOCK * dp));
+        let groups = Scratch::of::<E>(E::grouped_len(BLOCK, d));
         let logits = logits.ptr().0;
-        let mut copy = (d != dp).then(|| Scratch::zeroed(BLOCK * dp));
         for rows in bank.chunks(BLOCK * d) {
             let n = rows.len() / d;
-            block_logits::<S>(rows, packed, layout, logits);
-            block_softmax::<S>(n, layout, logits, top, sum, weighted);
-            // the sum of outer products reads whole vectors: rows that end between vectors are copied first
-            let right = match &mut copy {
-                Some(copy) => {
-                    for (to, from) in copy.as_mut().chunks_exact_mut(dp).zip(rows.chunks_exact(d)) {
-                        to[..d].copy_from_slice(from);
-                    }
-                    copy.ptr().0 as *const f32
-                }
-                None => rows.as_ptr(),
+            rounded::<S, E>(rows, layout, copy.start().0);
+            block_logits::<S, E>(n, copy.start().0, packed, layout, logits);
+            block_softmax::<S, E>(n, layout, logits, top, sum, weighted);
+            let Rows::Strided(right, stride) = E::grouped(n, d, Rows::Strided(copy.start().0, dp), groups.start().0)
+            else {
+                unreachable!("strided rows stay strided")
             };
-            outer::<S, f32>(n, bp, d, Rows::Strided(logits, bp), (right, dp), (weighted, dp), true);
+            let left = Rows::Strided(logits as *const E, bp * E::GROUP);
+            outer::<S, E>(n.div_ceil(E::GROUP), bp, d, left, (right, stride), (weighted, dp), true);
         }
     }
 }
 
-/// `logits[row][i] = row . v_i / tau`.
+/// Rows of `d` values, rounded and filled up with zeros to `dp`.
 ///
 /// # Safety
-/// `packed` has `bp` columns of `d` values, and `logits` room for `bp` values a row.
-unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, logits: *mut f32) {
-    let (Layout { bp, d, .. }, n, width) = (layout, rows.len() / layout.d, panel_width::<S>());
+/// `to` has room for `dp` values a row.
+unsafe fn rounded<S: Simd, E: Number<S>>(rows: &[f32], Layout { d, dp, .. }: Layout, to: *mut E) {
+    // SAFETY: the caller's promise; a row has `d` values, of which the last vector takes what is left.
+    unsafe {
+        S::run(
+            #[inline(always)]
+            || {
+                for (r, row) in rows.chunks_exact(d).enumerate() {
+                    for at in (0..d).step_by(S::LANES) {
+                        let (from, to, left) = (row.as_ptr().add(at), to.add(r * dp + at), d - at);
+                        let values = if left >= S::LANES { S::load(from) } else { S::get::<false>(from, left) };
+                        E::put::<true>(to, values, S::LANES);
+                    }
+                }
+            },
+        )
+    }
+}
+
+/// `logits[row][i] = row . v_i / tau` for `n` rows of `dp` values.
+///
+/// # Safety
+/// `rows` has these rows, `packed` `bp` columns of `d` values, and `logits` room for `bp` values a row.
+unsafe fn block_logits<S: Simd, E: Number<S>>(
+    n: usize,
+    rows: *const E,
+    packed: &[E],
+    Layout { bp, d, dp }: Layout,
+    logits: *mut f32,
+) {
+    let (width, deep) = (panel_width::<S>(), d.next_multiple_of(E::GROUP));
     // SAFETY: the caller's promise.
     unsafe {
         S::run(
@@ -130,13 +158,13 @@ unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, lo
                 for column in (0..bp).step_by(width) {
                     for first in (0..n).step_by(S::ROWS) {
                         let count = S::ROWS.min(n - first);
-                        let mut left = Left { row: [rows.as_ptr(); MAX_ROWS], segments: 1, stride: 0, len: d };
+                        let mut left = Left { row: [rows; MAX_ROWS], segments: 1, stride: 0, len: d };
                         let mut to = [logits; MAX_ROWS];
                         for r in 0..count {
-                            left.row[r] = rows.as_ptr().add((first + r) * d);
+                            left.row[r] = rows.add((first + r) * dp);
                             to[r] = logits.add((first + r) * bp + column);
                         }
-                        rows_block::<S, f32, f32>(&left, packed.as_ptr().add(column * d), width, &to, count, width);
+                        rows_block::<S, E, f32>(&left, packed.as_ptr().add(column * deep), width, &to, count, width);
                     }
                 }
             },
@@ -144,11 +172,12 @@ unsafe fn block_logits<S: Simd>(rows: &[f32], packed: &[f32], layout: Layout, lo
     }
 }
 
-/// Turns logits into exponentials relative to the new maximum, and rescales what was summed under the old one.
+/// Turns logits into exponentials relative to the new maximum, and rescales what was summed under the old one. The exponentials
+/// are rounded and take the place of the logits in groups of rows: a group has the size of an f32.
 ///
 /// # Safety
 /// `logits` holds `n` rows of `bp` values; `top` and `sum` hold `bp` values and `weighted` `bp` rows of `dp`.
-unsafe fn block_softmax<S: Simd>(
+unsafe fn block_softmax<S: Simd, E: Number<S>>(
     n: usize,
     layout: Layout,
     logits: *mut f32,
@@ -167,9 +196,9 @@ unsafe fn block_softmax<S: Simd>(
                     let weighted = weighted.add(column * layout.dp);
                     // several vectors of a row at once: one alone would jump from row to row through the cache
                     column += match (layout.bp - column) / S::LANES {
-                        1 => softmax_columns::<S, 1>(n, layout, logits, top, sum, weighted),
-                        2 | 3 => softmax_columns::<S, 2>(n, layout, logits, top, sum, weighted),
-                        _ => softmax_columns::<S, 4>(n, layout, logits, top, sum, weighted),
+                        1 => softmax_columns::<S, E, 1>(n, layout, logits, top, sum, weighted),
+                        2 | 3 => softmax_columns::<S, E, 2>(n, layout, logits, top, sum, weighted),
+                        _ => softmax_columns::<S, E, 4>(n, layout, logits, top, sum, weighted),
                     };
                 }
             },
@@ -182,7 +211,7 @@ unsafe fn block_softmax<S: Simd>(
 /// # Safety
 /// As there.
 #[inline(always)]
-unsafe fn softmax_columns<S: Simd, const NV: usize>(
+unsafe fn softmax_columns<S: Simd, E: Number<S>, const NV: usize>(
     n: usize,
     Layout { bp, dp, .. }: Layout,
     logits: *mut f32,
@@ -217,12 +246,15 @@ unsafe fn softmax_columns<S: Simd, const NV: usize>(
                 }
             }
         }
-        for r in 0..n {
+        for group in 0..n.div_ceil(E::GROUP) {
             for v in 0..NV {
-                let p = logits.add(r * bp + v * S::LANES);
-                let e = S::exp(S::sub(S::load(p), new[v]));
-                total[v] = S::add(total[v], e);
-                S::store(p, e);
+                let mut exponentials = [S::zero(); 2];
+                for r in (group * E::GROUP..n).take(E::GROUP) {
+                    let e = S::exp(S::sub(S::load(logits.add(r * bp + v * S::LANES)), new[v]));
+                    total[v] = S::add(total[v], e);
+                    exponentials[r % E::GROUP] = e;
+                }
+                E::store_groups(logits.add(group * bp + v * S::LANES).cast(), exponentials);
             }
         }
         for v in 0..NV {

@@ -12,7 +12,6 @@
 use crate::level::{Precision, at_number};
 use crate::number::Number;
 use crate::simd::{MAX_ROWS, Simd, padded};
-use burn::tensor::DType;
 
 /// Values across a whole panel.
 pub const fn panel_width<S: Simd>() -> usize {
@@ -372,11 +371,7 @@ unsafe fn outer_rows<S: Simd, E: Number<S>, const R: usize, const NV: usize>(
 /// Floating-point operations per second of the micro-kernel on the calling thread, on operands that stay in the
 /// first-level cache: the yardstick of the benchmarks. `clock` gives the time in seconds.
 pub fn rate(precision: Precision, clock: impl Fn() -> f64) -> f64 {
-    let dtype = match precision {
-        Precision::F32 => DType::F32,
-        Precision::Bf16 => DType::BF16,
-    };
-    at_number!(S, E of dtype, for 64 => rate_at::<S, E>(clock))
+    at_number!(S, E of precision.dtype(), for 64 => rate_at::<S, E>(clock))
 }
 
 fn rate_at<S: Simd, E: Number<S>>(clock: impl Fn() -> f64) -> f64 {

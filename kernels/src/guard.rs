@@ -1,7 +1,7 @@
 //! Tests that run every kernel on buffers that end at an unmapped page, or begin after one: an overrun faults.
 
 use crate::layer::{self, Incoming, Kept, Outputs, Shape};
-use crate::level::{Level, at_level, at_number, force_level};
+use crate::level::{Level, Precision, at_level, at_number, force_level};
 use crate::memory::Ptr;
 use crate::number::{Number, convert};
 use crate::simd::Simd;
@@ -119,8 +119,10 @@ fn others(end: bool) {
         }
     });
     for (b, n, d) in [(1, 1, 1), (3, 300, 7), (17, 33, 16), (2, 2500, 20)] {
-        let out = bank::bank_softmax(&make(b * d), &make(n * d), d, 0.5);
-        assert!(out.expectation.iter().all(|v| v.is_finite()));
+        for precision in [Precision::F32, Precision::Bf16] {
+            let out = bank::bank_softmax(&make(b * d), &make(n * d), d, 0.5, precision);
+            assert!(out.expectation.iter().all(|v| v.is_finite()));
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which instruction set the kernels use: found out once at run time, or forced by a test.
 
+use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -81,7 +82,7 @@ pub(crate) fn level_for(channels: usize) -> Level {
 
 /// How the activations of a network are stored and the operands of its products are rounded.
 ///
-/// Sums, statistics, parameters, momentum and everything outside of a network's layers are f32 in both.
+/// Sums, statistics, parameters, momentum, the bank and everything outside of a network's layers are f32 in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -97,6 +98,14 @@ impl Precision {
     /// This precision where the CPU is fast in it, else f32.
     pub fn or_f32(self) -> Precision {
         if bf16_supported() { self } else { Precision::F32 }
+    }
+
+    /// The type of its tensors.
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+        }
     }
 
     /// Bytes of an activation.

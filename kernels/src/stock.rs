@@ -1,10 +1,10 @@
 //! Every layer in Burn's own operations: what runs on devices without kernels of ours, and the oracle of their tests.
 
 use crate::{BN_EPS, Conv, Normalised, Precision, Sgd, precision};
+use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::module;
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
-use burn::tensor::{DType, Tensor};
 
 /// `[b, h, w, c]` convolved to `[b, oh, ow, k]`; Burn's convolution wants channels first.
 fn convolve(x: Tensor<4>, weight: Tensor<4>, conv: Conv) -> Tensor<4> {
@@ -23,10 +23,7 @@ fn finish(y: Tensor<4>, residual: Option<Tensor<4>>, conv: Conv) -> Tensor<4> {
 
 /// See [`crate::cast`].
 pub fn cast<const D: usize>(x: Tensor<D>, to: Precision) -> Tensor<D> {
-    x.cast(match to {
-        Precision::F32 => DType::F32,
-        Precision::Bf16 => DType::BF16,
-    })
+    x.cast(to.dtype())
 }
 
 /// See [`crate::conv_bn`]. Layers calculate in f32; only input and output are of the input's precision.

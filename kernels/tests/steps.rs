@@ -3,6 +3,7 @@
 mod common;
 
 use burn::tensor::{Device, Tensor};
+use burn_std::bf16;
 use common::{Random, at, difference, levels, tensor, values};
 use kernels::{Conv, Precision, Sgd, bank_softmax, cast, conv_bn, mean_pool, sgd, stock};
 
@@ -50,6 +51,12 @@ fn softmax_by_hand(v: &[f32], bank: &[f32], d: usize, tau: f32) -> (Vec<f64>, Ve
     (lse, expectation)
 }
 
+fn close(found: &[f64], expected: &[f64]) {
+    for (a, e) in found.iter().zip(expected) {
+        assert!((a - e).abs() < 1e-4 * e.abs().max(1.0), "{a} instead of {e}");
+    }
+}
+
 #[test]
 fn bank_softmax_is_its_definition() {
     for level in levels() {
@@ -68,11 +75,20 @@ fn bank_softmax_is_its_definition() {
             };
             let (v, bank) = (unit(b), unit(n));
             let (lse, expectation) = softmax_by_hand(&v, &bank, d, tau);
-            let out = bank_softmax(&v, &bank, d, tau);
-            for (a, e) in out.log_sum_exp.iter().zip(&lse) {
-                assert!((a - e).abs() < 1e-4 * e.abs().max(1.0), "{level:?}: {a} instead of {e}");
-            }
+            let out = bank_softmax(&v, &bank, d, tau, Precision::F32);
+            close(&out.log_sum_exp, &lse);
             assert!(difference(&out.expectation, &expectation) < 1e-4, "{level:?} {b} {n} {d}");
+
+            // In bf16: the same of rounded vectors, but for the rounding of each exponential by at most 2^-9 of it.
+            let half = |x: &[f32], by: f32| -> Vec<f32> { x.iter().map(|x| bf16::from_f32(x / by).to_f32()).collect() };
+            let (v, bank) = (half(&v, tau), half(&bank, 1.0));
+            let (lse, expectation) = softmax_by_hand(&v, &bank, d, 1.0);
+            let out = bank_softmax(&v, &bank, d, 1.0, Precision::Bf16);
+            close(&out.log_sum_exp, &lse);
+            let bound = bank.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 512.0 + 1e-5;
+            for (a, e) in out.expectation.iter().zip(&expectation) {
+                assert!((a - e).abs() < bound, "{level:?} {b} {n} {d}: {a} instead of {e}");
+            }
         }
     }
 }
@@ -194,7 +210,7 @@ fn threads_do_not_change_a_bit() {
                 let grads = (y.clone() * y).sum().backward();
                 all.extend(values(&x.grad(&grads).expect("dx")));
                 all.extend(values(&w.grad(&grads).expect("dw")));
-                let bank = bank_softmax(&random.normals(9 * 32), &random.normals(5000 * 32), 32, 1.0);
+                let bank = bank_softmax(&random.normals(9 * 32), &random.normals(5000 * 32), 32, 1.0, precision);
                 all.extend(bank.expectation);
                 all.iter().map(|v| v.to_bits()).collect()
             }));

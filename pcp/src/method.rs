@@ -300,7 +300,8 @@ pub trait Method: Send + Sync {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
-            let (loss, gradient) = pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None);
+            let (loss, gradient) =
+                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.config.train.precision);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }

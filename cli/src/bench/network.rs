@@ -113,7 +113,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
         let once = || {
             let dropout = DropoutKey { key, ids: ids.clone() };
             let step = network.step(&weights, batch.clone(), 1, dropout, FeatureKind::Embedding, |v| {
-                let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, LossForm::Logsum);
+                let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, LossForm::Logsum, precision);
                 (loss.each, loss.gradient)
             });
             weights.update_running_stats(&step.moments);

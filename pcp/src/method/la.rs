@@ -64,7 +64,7 @@ impl Method for La {
         Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
             let (o, la) = (&plan.config.objective, &plan.config.la);
             let (loss, gradient) = if targets.clusterings.is_empty() {
-                super::pcp::loss(v, rows, bank, &targets.positives, o, None)
+                super::pcp::loss(v, rows, bank, &targets.positives, o, None, plan.config.train.precision)
             } else {
                 let found = local_loss(v, rows, &bank.rows, &targets.clusterings, la.background, o.tau as f32);
                 (BatchLoss::of(&found.each, true), found.gradient)

@@ -59,7 +59,7 @@ impl Method for Moco {
                 .copy_from_slice(&found.values[place * keys.dim..][..keys.dim]);
         }
         Ok(network.step(weights, queries, groups, dropout, FeatureKind::Embedding, |q| {
-            let found = key_loss(q, &keys, &queue.rows, plan.config.objective.tau as f32);
+            let found = key_loss(q, &keys, &queue.rows, plan.config.objective.tau as f32, plan.config.train.precision);
             let loss = BatchLoss::of(&found.each, false);
             (StepResult { loss, change: Change::Keys(slow, keys) }, found.gradient)
         }))

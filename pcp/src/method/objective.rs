@@ -4,6 +4,7 @@
 //! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
 
 use crate::config::LossForm;
+use kernels::{Precision, bank_softmax};
 use pcp_core::eigen::solve;
 use pcp_core::error::Result;
 use pcp_core::matmul::matmul;
@@ -24,6 +25,7 @@ pub struct BankLoss {
 }
 
 /// Eq. 4 for samples without positives, Eq. 5 in its `form` for the others; `samples[r]` is the sample of row `r` of `v`.
+/// Products with the whole bank are of the `precision`, those with the positives always f32.
 pub fn bank_loss(
     v: &Matrix,
     samples: &[usize],
@@ -31,9 +33,10 @@ pub fn bank_loss(
     positives: &Positives,
     tau: f32,
     form: LossForm,
+    precision: Precision,
 ) -> BankLoss {
     // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
-    let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau);
+    let softmax = bank_softmax(&v.values, &bank.values, v.dim, tau, precision);
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
     let rows: Vec<(f64, Vec<f32>)> = (0..v.rows)
         .into_par_iter()
@@ -69,8 +72,8 @@ pub fn bank_loss(
 }
 
 /// MoCo's loss: `-log e^{q.k+/tau} / (e^{q.k+/tau} + sum_j e^{q.n_j/tau})` with the keys n_j of the queue.
-pub fn key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32) -> BankLoss {
-    let softmax = kernels::bank_softmax(&q.values, &queue.values, q.dim, tau);
+pub fn key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32, precision: Precision) -> BankLoss {
+    let softmax = bank_softmax(&q.values, &queue.values, q.dim, tau, precision);
     let scale = 1.0 / (f64::from(tau) * q.rows as f64);
     let rows: Vec<(f64, Vec<f32>)> = (0..q.rows)
         .into_par_iter()

@@ -7,6 +7,7 @@ use crate::config::ObjectiveSettings;
 use crate::method::bank::Bank;
 use crate::method::objective::{bank_loss, spreading_loss};
 use crate::model::{FeatureKind, Step};
+use kernels::Precision;
 use pcp_core::error::Result;
 use pcp_core::kmeans::{Clusters, KMeans, best_of, kmeans_with};
 use pcp_core::matrix::Matrix;
@@ -78,7 +79,8 @@ impl Method for Pcp {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, views, dropout, FeatureKind::Embedding, |v| {
-            let (loss, gradient) = loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup);
+            let (loss, gradient) =
+                loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup, plan.config.train.precision);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }
@@ -162,6 +164,7 @@ pub fn loss(
     positives: &Positives,
     objective: &ObjectiveSettings,
     warmup: Option<f64>,
+    precision: Precision,
 ) -> (BatchLoss, Vec<f32>) {
     let b = samples.len();
     let tau = objective.tau as f32;
@@ -169,7 +172,7 @@ pub fn loss(
     let bank_views = (objective.bank_views as usize).min(v.rows / b);
     let seen = Matrix { rows: b * bank_views, dim: v.dim, values: v.values[..b * bank_views * v.dim].to_vec() };
     let rows: Vec<usize> = samples.iter().copied().cycle().take(seen.rows).collect();
-    let bank_part = bank_loss(&seen, &rows, &bank.rows, positives, tau, objective.form);
+    let bank_part = bank_loss(&seen, &rows, &bank.rows, positives, tau, objective.form, precision);
 
     let mut loss = BatchLoss { samples: b, ..BatchLoss::default() };
     for (row, each) in bank_part.each.iter().enumerate() {
@@ -214,11 +217,11 @@ mod tests {
         let objective = ObjectiveSettings { form: LossForm::Logsum, ..ObjectiveSettings::default() };
         let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0], [0.9, 0.2, 0.1], [0.0, 0.9, 0.1]]);
         let one_view = Matrix::new(3, v.values[..6].to_vec());
-        let (alone, plain) = loss(&one_view, &[0, 1], &bank, &positives, &objective, None);
+        let (alone, plain) = loss(&one_view, &[0, 1], &bank, &positives, &objective, None, Precision::F32);
         close(alone.total / 2.0, 0.0051585082);
         assert_eq!((alone.cluster.1, alone.instance.1, alone.spreading), (1, 1, None));
         let (spreading, spread) = spreading_loss(&v, 0.1);
-        let (mixed, gradient) = loss(&v, &[0, 1], &bank, &positives, &objective, Some(0.7));
+        let (mixed, gradient) = loss(&v, &[0, 1], &bank, &positives, &objective, Some(0.7), Precision::F32);
         close(mixed.total / 2.0, 0.7 * spreading + 0.3 * 0.0051585082);
         for i in 0..12 {
             let expected = 0.7 * spread[i] + if i < 6 { 0.3 * plain[i] } else { 0.0 };
@@ -232,10 +235,10 @@ mod tests {
         let v = Matrix::new(4, (0..8).map(|i| (i as f32).sin()).collect()).normalised();
         let objective = ObjectiveSettings { bank_views: 2, ..ObjectiveSettings::default() };
         let positives = Positives::instances(3);
-        let (both, gradient) = loss(&v, &[2], &bank, &positives, &objective, None);
+        let (both, gradient) = loss(&v, &[2], &bank, &positives, &objective, None, Precision::F32);
         let part = |row: usize| {
             let one = Matrix::new(4, v.row(row).to_vec());
-            loss(&one, &[2], &bank, &positives, &ObjectiveSettings::default(), None)
+            loss(&one, &[2], &bank, &positives, &ObjectiveSettings::default(), None, Precision::F32)
         };
         close(both.total, (part(0).0.total + part(1).0.total) / 2.0);
         assert_eq!(both.instance.1, 1);

@@ -97,7 +97,8 @@ impl Method for Plus {
         let Task { network, weights, batch, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
-            let (loss, gradient) = pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None);
+            let (loss, gradient) =
+                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.config.train.precision);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }

@@ -7,6 +7,7 @@ use crate::data::loader::{Loader, Part, View};
 use crate::method::plus;
 use crate::model::{Combination, CombinationCard, FeatureKind, Weights, both_sides};
 use crate::patches::{PatchModel, PatchModelSettings};
+use kernels::Precision;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::{Matrix, dot};
 use pcp_core::purify::History;
@@ -146,7 +147,7 @@ fn network_share(setup: &Setup, state: &State, combination: &Arc<Combination>) -
 
 /// Sum of the losses (Eq. 4) of the features `v` of views of the images `rows`.
 fn loss(v: &Matrix, rows: &[usize], bank: &Matrix, tau: f32) -> f64 {
-    let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau);
+    let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau, Precision::F32);
     let own = |(r, row): (usize, &usize)| f64::from(dot(bank.row(*row), v.row(r)) / tau);
     softmax.log_sum_exp.iter().sum::<f64>() - rows.iter().enumerate().map(own).sum::<f64>()
 }

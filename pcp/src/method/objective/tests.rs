@@ -29,7 +29,7 @@ fn bank_loss_check_values() {
     for (form, expected) in
         [(LossForm::Logsum, 0.0051585082), (LossForm::Sumlog, 1.7170376791), (LossForm::Meanlog, 0.5757419859)]
     {
-        let loss = bank_loss(&v, &[0, 1], &bank, &positives, 0.1, form);
+        let loss = bank_loss(&v, &[0, 1], &bank, &positives, 0.1, form, Precision::F32);
         close(loss.each.iter().sum::<f64>() / 2.0, expected, 2e-6);
     }
 }
@@ -69,7 +69,7 @@ fn bank_loss_matches_its_definition_and_finite_differences() {
     let positives = Positives::from_sets(2500, [vec![3, 5, 1200, 2400], vec![17, 18]]);
     for form in [LossForm::Logsum, LossForm::Sumlog, LossForm::Meanlog] {
         let slow = |v: &Matrix| slow_bank_loss(v, &samples, &bank, &positives, 0.1, form);
-        let fast = bank_loss(&v, &samples, &bank, &positives, 0.1, form);
+        let fast = bank_loss(&v, &samples, &bank, &positives, 0.1, form, Precision::F32);
         close(fast.each.iter().sum::<f64>() / 4.0, slow(&v), 1e-5);
         for at in 0..v.values.len() {
             let moved = |by: f32| {
@@ -86,7 +86,7 @@ fn bank_loss_matches_its_definition_and_finite_differences() {
 #[test]
 fn bank_softmax_of_one_row_is_certain() {
     let bank = unit(&[[0.0, 1.0, 0.0]]);
-    let s = kernels::bank_softmax(&unit(&[[1.0, 1.0, 0.0]]).values, &bank.values, 3, 0.1);
+    let s = kernels::bank_softmax(&unit(&[[1.0, 1.0, 0.0]]).values, &bank.values, 3, 0.1, Precision::F32);
     close(s.log_sum_exp[0], 10.0 / 2f64.sqrt(), 1e-5);
     assert_eq!(s.expectation, bank.values);
 }
@@ -168,7 +168,7 @@ fn slow_key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f64) -> f64 {
 #[test]
 fn key_loss_matches_its_definition_and_finite_differences() {
     let (q, keys, queue) = (random(3, 5, 1), random(3, 5, 2), random(700, 5, 3));
-    let fast = key_loss(&q, &keys, &queue, 0.07);
+    let fast = key_loss(&q, &keys, &queue, 0.07, Precision::F32);
     close(fast.each.iter().sum::<f64>() / 3.0, slow_key_loss(&q, &keys, &queue, 0.07), 1e-5);
     let slow = |q: &Matrix| slow_key_loss(q, &keys, &queue, 0.07);
     finite_differences(&q, &fast.gradient, &slow);
