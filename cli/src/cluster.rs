@@ -17,12 +17,13 @@ Examples:
   pcp cluster PHOTOS/ --out sorted                                 no training: a page with pictures
   pcp cluster emb.npy --k 50 --out sorted                          a table, sizes, representatives
   pcp cluster PHOTOS/ --k 14 --out sorted                          fourteen kinds, by their neighbours
-  pcp cluster runs/photos --out sorted                             k auto: the greatest silhouette, with its curve
+  pcp cluster runs/photos --out sorted                             k auto, with the curve it was chosen by
   pcp cluster emb.npy --k 20 --images PHOTOS/ --folders link --out sorted   a folder per cluster, and a page
 
 The new folder holds clusters.csv (row, file, cluster, distance), sizes.csv, representatives.csv, centroids.npy, summary.json, for
 auto k.csv, with images sheet.html, with --folders the folders and folders.csv. Distances are Euclidean; for the cosine between
-rows of unit length. Images are never moved or changed."
+rows of unit length. By neighbours, clusters.csv also has the share of an image's ten nearest that are in its cluster; with fewer
+than four the image is unsorted, and goes into the folder `unsorted`. Images are never moved or changed."
 )]
 pub struct ClusterArgs {
     /// A folder of images, a run folder, or a matrix (.npy, .csv, .safetensors; a row per image)
@@ -30,7 +31,7 @@ pub struct ClusterArgs {
     /// The folder to make; it must be new or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Clusters: a number, or `auto` for the one with the greatest mean silhouette
+    /// Clusters: a number, or `auto` for the one with the greatest modularity (by neighbours) or mean silhouette (by centres)
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     k: String,
     /// What makes images a cluster [default: neighbours for images, centres for matrices and runs]
@@ -87,7 +88,7 @@ pub fn run(args: &ClusterArgs, stop: &Cancel) -> Result<()> {
 }
 
 fn show(s: &ClusterSummary) -> String {
-    let chosen = s.silhouette.map_or(String::new(), |x| format!("  (the greatest mean silhouette, {x:.3}; k.csv)"));
+    let chosen = s.score.map_or(String::new(), |x| format!("  ({}, {x:.3}; k.csv)", s.chosen_by.words()));
     let by = match s.by {
         ClusterBy::Centres => "centres",
         ClusterBy::Neighbours => "neighbours",
@@ -98,6 +99,10 @@ fn show(s: &ClusterSummary) -> String {
         ("sizes".into(), format!("{} to {}, median {}", s.smallest, s.largest, s.median)),
         ("mean squared distance".into(), format!("{:.6}", s.objective / s.rows.max(1) as f64)),
     ];
+    if let Some(unsorted) = s.unsorted {
+        let why = "fewer than four of their ten nearest are in their cluster";
+        rows.insert(3, ("unsorted".into(), format!("{unsorted}  ({why})")));
+    }
     if s.empty > 0 {
         rows.push(("empty clusters".into(), s.empty.to_string()));
     }

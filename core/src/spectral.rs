@@ -7,6 +7,7 @@
 //! where unwanted eigenvalues lie (Zhou, Saad, Tiago and Chelikowsky 2006), so that memory is a few columns a row.
 
 use crate::cancel::Progress;
+use crate::cluster_count::{Choice, Measure, Tried, too_few};
 use crate::eigen::eigen;
 use crate::eigen::subspace::{gram, orthonormal};
 use crate::error::{Error, Result};
@@ -31,6 +32,27 @@ const TOLERANCE: f64 = 1e-3;
 /// Starts of k-means on the coordinates: there are few columns, so that they take little time.
 const STARTS: u32 = 10;
 
+/// The most clusters that are tried where their number is not known, and the fewest rows per cluster, on average.
+const MOST: usize = 200;
+const MEMBERS: usize = 10;
+/// Columns that the first numbers tried need; twice as many as long as larger numbers are better.
+const COLUMNS: usize = 32;
+
+/// Of an image's ten nearest neighbours, the share that must be in its cluster: with less it is unsorted.
+///
+/// Chosen on photographs of fruit, birds and CIFAR-10 (docs/plus.md): rows below it have the class of most of their cluster half as often
+/// as the others.
+pub const SORTED: f32 = 0.4;
+
+/// Clusters by neighbours.
+#[derive(Clone, Debug)]
+pub struct NeighbourClusters {
+    /// The clusters; centroids and distances are those of the rows themselves.
+    pub clusters: Clusters,
+    /// The share of every row's nearest neighbours that are in its cluster.
+    pub agreement: Vec<f32>,
+}
+
 /// Steps of [`clusters`] that its progress counts: of `fit` on the coordinates, and as many for finding them.
 pub fn steps(fit: &MultiStart) -> usize {
     2 * on_coordinates(fit).steps()
@@ -40,52 +62,84 @@ fn on_coordinates(fit: &MultiStart) -> MultiStart {
     MultiStart { metric: Metric::Cosine, starts: fit.starts.max(STARTS), ..*fit }
 }
 
-/// The clusters that `fit` finds in the coordinates of the rows of `features`, which are ready for its metric. Centroids and distances are
-/// those of the rows themselves.
-pub fn clusters(features: &Matrix, fit: &MultiStart, progress: Progress) -> Result<Clusters> {
+/// The clusters that `fit` finds in the coordinates of the rows of `features`, which are ready for its metric.
+pub fn clusters(features: &Matrix, fit: &MultiStart, progress: Progress) -> Result<NeighbourClusters> {
     let on = on_coordinates(fit);
     let half = on.steps();
-    // Neighbours by the cosine are the neighbours of unit rows; with other lengths, of their directions.
-    let unit = features.clone().normalised();
-    let found = coordinates(&unit, fit.k, &mut |done, all| progress(half * done / all.max(1), 2 * half))?;
+    let graph = NeighbourGraph::new(features);
+    let found = graph.coordinates(fit.k, &mut |done, all| progress(half * done / all.max(1), 2 * half))?;
     let found = on.run(&found, &mut |done, _| progress(half + done, 2 * half))?;
-    Ok(Clusters::of(features, found.assignment, fit.k, fit.metric == Metric::Cosine))
+    Ok(graph.clusters(features, found.assignment, fit))
 }
 
-/// `columns` coordinates of every row of `features`, which have unit length; fewer where there are fewer rows. `step` is told rounds.
-pub fn coordinates(features: &Matrix, columns: usize, step: Progress) -> Result<Matrix> {
-    let n = features.rows;
-    let columns = columns.clamp(1, n.max(1));
-    if n < 3 {
-        // One row is its own group, and so is each of two.
-        let value = |at: usize| f32::from(u8::from(at / columns == at % columns));
-        return Ok(Matrix { rows: n, dim: columns, values: (0..n * columns).map(value).collect() });
+/// As [`clusters`], with the number of clusters whose modularity is the greatest: the share of neighbours that are in one cluster, less
+/// what it would be if every row kept as many neighbours, but at random (Newman and Girvan 2004). `fit.k` is ignored.
+///
+/// Numbers grow by about a tenth each, and end where more clusters have less modularity. `step` is told the numbers tried, of so many as
+/// are tried at least.
+pub fn clusters_of_any_number(
+    features: &Matrix,
+    fit: &MultiStart,
+    step: Progress,
+) -> Result<(NeighbourClusters, Choice)> {
+    let most = MOST.min(features.rows / MEMBERS).max(2).min(features.rows.saturating_sub(1));
+    if most < 2 {
+        return Err(too_few(features.rows));
     }
-    step(0, ROUNDS)?;
+    let numbers: Vec<usize> = std::iter::successors(Some(2), |k| Some((k + 1).max((*k as f64 * 1.1).round() as usize)))
+        .take_while(|k| *k <= most)
+        .collect();
     let graph = NeighbourGraph::new(features);
-    let vectors = graph.leading(columns, step)?;
-    let mut values = vec![0.0f32; n * columns];
-    values.par_chunks_mut(columns).enumerate().for_each(|(i, row)| {
-        let length = (0..columns).map(|c| vectors[c * n + i].powi(2)).sum::<f64>().sqrt();
-        for (c, x) in row.iter_mut().enumerate() {
-            *x = (vectors[c * n + i] / length.max(1e-300)) as f32;
+    let (mut tried, mut best): (Vec<Tried>, (f64, Vec<u32>)) = (Vec::new(), (f64::NEG_INFINITY, Vec::new()));
+    let mut columns = COLUMNS.min(most);
+    loop {
+        let all = numbers.partition_point(|k| *k <= columns);
+        let vectors = graph.leading(columns, &mut |_, _| step(tried.len(), all))?;
+        let mut attempt = |k: usize, tried: &mut Vec<Tried>| {
+            let on = MultiStart { k, ..on_coordinates(fit) };
+            let found = on.run(&graph.unit_rows(&vectors, k), &mut |_, _| step(tried.len(), all))?.assignment;
+            let score = graph.modularity(&found, k);
+            let inertia = Clusters::of(features, found.clone(), k, fit.metric == Metric::Cosine).objective;
+            tried.push(Tried { k, score, inertia: inertia / features.rows as f64 });
+            if score > best.0 {
+                best = (score, found);
+            }
+            Ok(())
+        };
+        numbers[tried.len()..all].iter().try_for_each(|k| attempt(*k, &mut tried))?;
+        let found = Choice::of(Measure::Modularity, tried.clone()).k;
+        // Far enough below the largest that was tried, or there are no larger ones: what is left are the numbers beside it.
+        if 4 * found < 3 * columns || columns == most {
+            let beside = |k: &usize| found.abs_diff(*k) <= found / 10 && *k >= 2 && !numbers.contains(k);
+            (2..=columns).filter(beside).try_for_each(|k| attempt(k, &mut tried))?;
+            break;
         }
-    });
-    Ok(Matrix { rows: n, dim: columns, values })
+        columns = (2 * columns).min(most);
+    }
+    tried.sort_by_key(|t| t.k);
+    let choice = Choice::of(Measure::Modularity, tried);
+    Ok((graph.clusters(features, best.1, &MultiStart { k: choice.k, ..*fit }), choice))
 }
 
 /// `M = D^-1/2 A D^-1/2`, row by row.
 struct NeighbourGraph {
+    /// The nearest neighbours of every row, `nearest` of each.
+    neighbours: Vec<u32>,
+    nearest: usize,
     /// Where the entries of every row begin; one more for the end.
     starts: Vec<usize>,
     entries: Vec<(u32, f64)>,
+    /// The diagonal of D.
+    degrees: Vec<f64>,
 }
 
 impl NeighbourGraph {
+    /// Neighbours by the cosine are the neighbours of unit rows; with other lengths, of their directions.
     fn new(features: &Matrix) -> Self {
-        let found = nearest(features, features, NEIGHBOURS, true, &|_| ());
+        let unit = features.clone().normalised();
+        let found = nearest(&unit, &unit, NEIGHBOURS, true, &|_| ());
         let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(2 * found.index.len());
-        for (i, others) in found.index.chunks(found.k).enumerate() {
+        for (i, others) in found.index.chunks(found.k.max(1)).enumerate() {
             pairs.extend(others.iter().flat_map(|j| [(i as u32, *j), (*j, i as u32)]));
         }
         pairs.par_sort_unstable();
@@ -97,13 +151,64 @@ impl NeighbourGraph {
             entries.push((j, of_pair.len() as f64 / 2.0));
             starts[i as usize + 1] = entries.len();
         }
-        let degree: Vec<f64> = starts.windows(2).map(|w| entries[w[0]..w[1]].iter().map(|e| e.1).sum()).collect();
+        let degrees: Vec<f64> = starts.windows(2).map(|w| entries[w[0]..w[1]].iter().map(|e| e.1).sum()).collect();
         for (i, range) in starts.windows(2).enumerate() {
             for (j, weight) in &mut entries[range[0]..range[1]] {
-                *weight /= (degree[i] * degree[*j as usize]).sqrt();
+                *weight /= (degrees[i] * degrees[*j as usize]).sqrt();
             }
         }
-        NeighbourGraph { starts, entries }
+        NeighbourGraph { neighbours: found.index, nearest: found.k, starts, entries, degrees }
+    }
+
+    /// Clusters of the rows, and how many of their neighbours agree.
+    fn clusters(&self, features: &Matrix, assignment: Vec<u32>, fit: &MultiStart) -> NeighbourClusters {
+        let agreement = |(row, others): (usize, &[u32])| {
+            let same = others.iter().filter(|j| assignment[**j as usize] == assignment[row]).count();
+            same as f32 / self.nearest as f32
+        };
+        let agreement: Vec<f32> = match self.nearest {
+            // A single row.
+            0 => vec![1.0; features.rows],
+            nearest => self.neighbours.chunks(nearest).enumerate().map(agreement).collect(),
+        };
+        let clusters = Clusters::of(features, assignment, fit.k, fit.metric == Metric::Cosine);
+        NeighbourClusters { clusters, agreement }
+    }
+
+    /// `sum_c inside_c / all - (degree_c / all)^2`: what of all weight is inside of clusters, less what would be there by chance.
+    fn modularity(&self, assignment: &[u32], k: usize) -> f64 {
+        let (mut inside, mut degree) = (vec![0.0; k], vec![0.0; k]);
+        for (i, range) in self.starts.windows(2).enumerate() {
+            let cluster = assignment[i] as usize;
+            degree[cluster] += self.degrees[i];
+            for (j, weight) in &self.entries[range[0]..range[1]] {
+                if assignment[*j as usize] == assignment[i] {
+                    inside[cluster] += weight * (self.degrees[i] * self.degrees[*j as usize]).sqrt();
+                }
+            }
+        }
+        let all: f64 = degree.iter().sum();
+        inside.iter().zip(&degree).map(|(inside, degree)| inside / all - (degree / all).powi(2)).sum()
+    }
+
+    /// `columns` coordinates of every row; fewer where there are fewer rows. `step` is told rounds.
+    fn coordinates(&self, columns: usize, step: Progress) -> Result<Matrix> {
+        let columns = columns.clamp(1, self.rows().max(1));
+        step(0, ROUNDS)?;
+        Ok(self.unit_rows(&self.leading(columns, step)?, columns))
+    }
+
+    /// The first `columns` numbers of every row of the vectors, as unit rows.
+    fn unit_rows(&self, vectors: &[f64], columns: usize) -> Matrix {
+        let n = self.rows();
+        let mut values = vec![0.0f32; n * columns];
+        values.par_chunks_mut(columns).enumerate().for_each(|(i, row)| {
+            let length = (0..columns).map(|c| vectors[c * n + i].powi(2)).sum::<f64>().sqrt();
+            for (c, x) in row.iter_mut().enumerate() {
+                *x = (vectors[c * n + i] / length.max(1e-300)) as f32;
+            }
+        });
+        Matrix { rows: n, dim: columns, values }
     }
 
     fn rows(&self) -> usize {
@@ -125,6 +230,10 @@ impl NeighbourGraph {
     /// The eigenvectors of the `count` greatest eigenvalues, the greatest first.
     fn leading(&self, count: usize, step: Progress) -> Result<Vec<f64>> {
         let n = self.rows();
+        if n < 3 {
+            // One row is its own group, and so is each of two.
+            return Ok((0..count * n).map(|at| f64::from(u8::from(at / n == at % n))).collect());
+        }
         let block = (count + SPARE).min(n);
         let mut stream = Key { purpose: Purpose::Subset, seed: 0, round: 5, epoch: 0 }.stream(0, 0);
         let mut x: Vec<f64> = (0..block * n).map(|_| f64::from(stream.normal())).collect();
@@ -197,6 +306,7 @@ fn turned(turn: &[f64], x: &[f64], n: usize) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::scores::Contingency;
+    use crate::testing::blobs;
 
     /// Two long bent groups, a row each in turn: arcs on the sphere beside each other.
     fn arcs(each: usize) -> (Matrix, Vec<u32>) {
@@ -224,13 +334,16 @@ mod tests {
             Ok(())
         });
         let found = found.unwrap();
+        // Hardly any row has neighbours in the other group.
+        assert!(found.agreement.iter().sum::<f32>() / rows.rows as f32 > 0.98);
+        let found = found.clusters;
         assert!(score(&found) > 0.95);
         assert!(told.is_sorted() && told.last() == Some(&(steps(&FIT), steps(&FIT))));
         // Centroids and distances are those of the rows.
         let (row, centroid) = (rows.row(7), found.centroids.row(found.assignment[7] as usize));
         let distance: f32 = row.iter().zip(centroid).map(|(x, c)| (x - c).powi(2)).sum::<f32>().sqrt();
         assert!((found.distances[7] - distance).abs() < 1e-6);
-        let found = coordinates(&rows, 2, &mut |_, _| Ok(())).unwrap();
+        let found = NeighbourGraph::new(&rows).coordinates(2, &mut |_, _| Ok(())).unwrap();
         assert!(found.values.chunks(2).all(|row| (row[0] * row[0] + row[1] * row[1] - 1.0).abs() < 1e-5));
     }
 
@@ -259,12 +372,54 @@ mod tests {
     fn few_rows_equal_rows_and_more_columns_than_rows() {
         for n in [0, 1, 2, 3, 5] {
             let rows = Matrix::new(2, [0.6, 0.8].repeat(n));
-            let found = coordinates(&rows, 4, &mut |_, _| Ok(())).unwrap();
+            let found = NeighbourGraph::new(&rows).coordinates(4, &mut |_, _| Ok(())).unwrap();
             assert_eq!((found.rows, found.dim), (n, 4.min(n.max(1))));
             assert!(found.values.iter().all(|x| x.is_finite()));
         }
-        let same = coordinates(&Matrix::new(2, [0.6, 0.8].repeat(300)), 3, &mut |_, _| Ok(())).unwrap();
+        let same =
+            NeighbourGraph::new(&Matrix::new(2, [0.6, 0.8].repeat(300))).coordinates(3, &mut |_, _| Ok(())).unwrap();
         assert!(same.values.iter().all(|x| x.is_finite()));
+    }
+
+    #[test]
+    fn the_number_of_groups_is_found() {
+        let any = |rows: &Matrix| clusters_of_any_number(rows, &FIT, &mut |_, _| Ok(()));
+        for groups in [2, 7, 30, 50] {
+            // More columns than at first are needed for the last two.
+            let rows = blobs(groups, 24, 64, 0.05, groups as u64).normalised();
+            let (found, choice) = any(&rows).unwrap();
+            assert_eq!((choice.k, found.clusters.centroids.rows), (groups, groups), "{choice:?}");
+            assert!(found.agreement.iter().all(|share| *share == 1.0));
+            assert_eq!(choice.measure, Measure::Modularity);
+            assert!((choice.score() - (1.0 - 1.0 / groups as f64)).abs() < 1e-9, "all inside, in equal parts");
+        }
+        // Degenerate ones: no row, one, two, and rows that are all the same.
+        for n in [0, 1, 2] {
+            assert!(any(&Matrix::new(2, [0.6, 0.8].repeat(n))).unwrap_err().message.contains("too few"));
+        }
+        let (found, choice) = any(&Matrix::new(2, [0.6, 0.8].repeat(40))).unwrap();
+        assert!((2..=4).contains(&choice.k) && found.clusters.assignment.len() == 40);
+        assert!(clusters_of_any_number(&arcs(20).0, &FIT, &mut |_, _| Err(Error::stopped())).is_err());
+    }
+
+    /// By the definition: over all pairs of rows.
+    #[test]
+    fn modularity_is_its_definition() {
+        let (rows, _) = arcs(40);
+        let (graph, n) = (NeighbourGraph::new(&rows), rows.rows);
+        let assignment: Vec<u32> = (0..n as u32).map(|i| i * i % 3).collect();
+        let mut weight = vec![0.0; n * n];
+        for (i, others) in graph.neighbours.chunks(NEIGHBOURS).enumerate() {
+            for j in others.iter().map(|j| *j as usize) {
+                weight[i * n + j] += 0.5;
+                weight[j * n + i] += 0.5;
+            }
+        }
+        let degree = |i: usize| weight[i * n..(i + 1) * n].iter().sum::<f64>();
+        let all: f64 = weight.iter().sum();
+        let pairs = (0..n * n).filter(|at| assignment[at / n] == assignment[at % n]);
+        let slow: f64 = pairs.map(|at| weight[at] / all - degree(at / n) * degree(at % n) / (all * all)).sum();
+        assert!((graph.modularity(&assignment, 3) - slow).abs() < 1e-12);
     }
 
     #[test]
@@ -272,7 +427,10 @@ mod tests {
         let rows = Matrix::new(2, [0.6, 0.8].repeat(3));
         let fit = MultiStart { k: 4, ..FIT };
         assert!(clusters(&rows, &fit, &mut |_, _| Ok(())).unwrap_err().hint.contains("1 to 3"));
-        assert_eq!(clusters(&rows, &MultiStart { k: 1, ..FIT }, &mut |_, _| Ok(())).unwrap().assignment, [0, 0, 0]);
+        assert_eq!(
+            clusters(&rows, &MultiStart { k: 1, ..FIT }, &mut |_, _| Ok(())).unwrap().clusters.assignment,
+            [0, 0, 0]
+        );
     }
 
     #[test]
@@ -280,9 +438,9 @@ mod tests {
         let (rows, _) = arcs(200);
         let with = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| coordinates(&rows, 5, &mut |_, _| Ok(())).unwrap())
+            pool.install(|| NeighbourGraph::new(&rows).coordinates(5, &mut |_, _| Ok(())).unwrap())
         };
         assert_eq!(with(1), with(3));
-        assert!(coordinates(&rows, 5, &mut |_, _| Err(Error::stopped())).is_err());
+        assert!(NeighbourGraph::new(&rows).coordinates(5, &mut |_, _| Err(Error::stopped())).is_err());
     }
 }

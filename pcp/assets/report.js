@@ -63,7 +63,7 @@ function sheets(run) {
   const sheet = (id) => {
     const c = known.get(id);
     const groups = run.sheets.of[id].map((members, s) => members.length ? el("div", { class: `group s${s}` },
-      run.plain ? null : el("span", { title: STATUS_MEANS[s] }, `${STATUS[s]} ${members.length < (c ? c.counts[s] : 0) ? `${members.length} of ${count(c.counts[s])}` : members.length}`),
+      run.plain ? (s ? el("span", { title: "fewer than four of their ten nearest are in this cluster" }, "unsorted") : null) : el("span", { title: STATUS_MEANS[s] }, `${STATUS[s]} ${members.length < (c ? c.counts[s] : 0) ? `${members.length} of ${count(c.counts[s])}` : members.length}`),
       el("div", { class: "strip" }, members.map((i) => picture(run, i)))) : null);
     const about = c ? [`${count(c.size)} images`, c.purity != null ? `${percent(c.purity)} ${run.classes[c.class]}` + (c.purity_kept != null ? `, ${percent(c.purity_kept)} of those kept` : "") : null, c.same != null ? `${percent(c.same)} as before` : null] : [];
     return el("div", { class: "card sheet" }, el("h3", {}, `Cluster ${id}`, el("span", { class: "small" }, about.filter(Boolean).join(" · "))), el("div", { class: "groups" }, groups));
@@ -100,8 +100,10 @@ function clusterList(run) {
 function tried(run) {
   if (!run.tried) return null;
   const line = (name, y, colour) => ({ name, x: run.tried.k, y, colour });
-  return section(run, "How many clusters", `${count(run.tried.chosen)} clusters have the greatest mean silhouette: how much nearer an image is to its own cluster than to the next. A flat curve means that the images do not fall into clusters.`,
-    el("div", { class: "charts" }, chart({ title: "Mean silhouette", axis: "K =", lines: [line("silhouette", run.tried.silhouette, "var(--accent)")] }),
+  const [title, meaning] = run.tried.measure === "silhouette" ? ["Mean silhouette", "how much nearer an image is to its own cluster than to the next"]
+    : ["Modularity", "the share of neighbours that are in one cluster, less what it would be by chance"];
+  return section(run, "How many clusters", `${count(run.tried.chosen)} clusters have the greatest ${title.toLowerCase()}: ${meaning}. A flat curve means that the images do not fall into clusters.`,
+    el("div", { class: "charts" }, chart({ title, axis: "K =", lines: [line(run.tried.measure, run.tried.score, "var(--accent)")] }),
       chart({ title: "Mean squared distance", axis: "K =", floor: 0, lines: [line("distance", run.tried.inertia, "var(--dropped)")] })));
 }
 

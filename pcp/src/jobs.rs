@@ -59,7 +59,7 @@ use std::path::{Path, PathBuf};
 
 pub use crate::detect::ap::{ClassScore, DetectionScores};
 pub use crate::detect::settings::DetectorSettings;
-pub use crate::evaluate::clusters::{Agreement, ClusterRow, ClusterScore, EpochFilter};
+pub use crate::evaluate::clusters::{Agreement, AnyNumberScore, ClusterRow, ClusterScore, EpochFilter};
 pub use crate::evaluate::finetune::{FinetuneResult, FinetuneSettings};
 pub use crate::evaluate::heatmap::HeatInBoxes;
 pub use crate::evaluate::linear::{LinearResult, LinearSettings};

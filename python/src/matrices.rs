@@ -62,8 +62,8 @@ fn kmeans<'py>(
             0 => {
                 let rows = rows.clone();
                 let chosen = part("choosing k", observer, move |step| choose(&rows, &fit, step))?;
-                tried = chosen.1.iter().map(|t| (t.k, t.silhouette)).collect();
-                chosen.0
+                tried = chosen.tried.iter().map(|t| (t.k, t.score)).collect();
+                chosen.k
             }
         };
         let found = part("clustering", observer, move |step| match (start, random) {

@@ -17,7 +17,8 @@ Examples:
   pcp eval clusters runs/c10 --k 20 --best
   pcp eval clusters runs/c10 --json | jq .filter
 
-Scores are those of k-means on the test images, as papers have them, and of as many clusters by neighbours (pcp cluster --by neighbours).
+Scores are those of k-means on the test images, as papers have them, of as many clusters by neighbours (pcp cluster --by neighbours),
+and of as many as there seem to be, where the number is not known (pcp cluster --k auto).
 The list is of the run's own clusters, in the numbers of its page; with --k it is of this k-means. Purity, accuracy (every cluster
 stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the clusters that the run learned from,
 what share of what purification removed did not belong (precision), and what share of what did not belong it removed (recall).
@@ -52,7 +53,7 @@ fn percent(share: Option<f64>) -> String {
 }
 
 fn show(report: &ClustersReport, own: bool) -> String {
-    let ClustersReport { origin, score, by_neighbours, of_run, filter } = report;
+    let ClustersReport { origin, score, by_neighbours, any_number, of_run, filter } = report;
     let of = format!("{} clusters of {} {}, by k-means", score.k, score.images, origin.images_of);
     let mut rows = vec![("clustered".to_string(), of)];
     if let Some(a) = &score.agreement {
@@ -66,6 +67,23 @@ fn show(report: &ClustersReport, own: bool) -> String {
     if let Some(a) = by_neighbours.as_ref().and_then(|near| near.agreement.as_ref()) {
         let text = format!("accuracy {}, NMI {:.3}, ARI {:.3}", percent(Some(a.accuracy)), a.nmi, a.ari);
         rows.push(("as many clusters by neighbours".into(), text));
+    }
+    if let Some((any, a)) = any_number.as_ref().and_then(|any| Some((any, any.score.agreement.as_ref()?))) {
+        let text = format!(
+            "{} clusters: accuracy {}, NMI {:.3}, ARI {:.3}",
+            any.score.k,
+            percent(Some(a.accuracy)),
+            a.nmi,
+            a.ari
+        );
+        rows.push(("where the number is not known".into(), text));
+        let text = format!(
+            "purity {}; of {} unsorted ones {}",
+            percent(any.purity_sorted),
+            any.unsorted,
+            percent(any.purity_unsorted)
+        );
+        rows.push(("  of these, those that are sorted".into(), text));
     }
     let some = match score.silhouette_images < score.images {
         true => format!("  (of {} images, drawn at random)", score.silhouette_images),

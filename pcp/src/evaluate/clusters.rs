@@ -53,6 +53,19 @@ pub struct Agreement {
     pub ari: f64,
 }
 
+/// Clusters by neighbours whose number was not given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AnyNumberScore {
+    /// The clusters.
+    pub score: ClusterScore,
+    /// Images that few of their nearest neighbours agree with.
+    pub unsorted: usize,
+    /// Share of the others that are of their cluster's majority.
+    pub purity_sorted: Option<f64>,
+    /// The same of the unsorted ones.
+    pub purity_unsorted: Option<f64>,
+}
+
 /// One cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterRow {
@@ -106,8 +119,36 @@ pub fn score_by_neighbours(
     step: Progress,
 ) -> Result<ClusterScore> {
     let fit = MultiStart { k, metric: Metric::Cosine, iterations: ITERATIONS, starts: STARTS, seed };
-    let found = spectral::clusters(features, &fit, step)?;
+    let found = spectral::clusters(features, &fit, step)?.clusters;
     Ok(scored(features, ids, labels, &found.assignment, k, found.objective, seed))
+}
+
+/// As [`score_by_neighbours`], with as many clusters as there seem to be.
+pub fn score_of_any_number(
+    features: &Matrix,
+    ids: &[u64],
+    labels: Option<&Labels>,
+    seed: u64,
+    step: Progress,
+) -> Result<AnyNumberScore> {
+    let fit = MultiStart { k: 0, metric: Metric::Cosine, iterations: ITERATIONS, starts: STARTS, seed };
+    let (found, choice) = spectral::clusters_of_any_number(features, &fit, step)?;
+    let (assignment, k) = (&found.clusters.assignment, choice.k);
+    let sorted: Vec<bool> = found.agreement.iter().map(|share| *share >= spectral::SORTED).collect();
+    let purity = |which: bool| {
+        let (labels, rows) = (labels?, (0..features.rows).filter(|i| sorted[*i] == which));
+        let table = Contingency::new(assignment, &labels.of, k, labels.classes.len());
+        let right: Vec<bool> = rows
+            .map(|i| table.majority(assignment[i] as usize).is_some_and(|(class, _)| class == labels.of[i]))
+            .collect();
+        (!right.is_empty()).then(|| right.iter().filter(|right| **right).count() as f64 / right.len() as f64)
+    };
+    Ok(AnyNumberScore {
+        unsorted: sorted.iter().filter(|sorted| !**sorted).count(),
+        purity_sorted: purity(true),
+        purity_unsorted: purity(false),
+        score: scored(features, ids, labels, assignment, k, found.clusters.objective, seed),
+    })
 }
 
 /// The final clusters of `run`, in its own numbers, compared with its classes; `None` where it has none yet.

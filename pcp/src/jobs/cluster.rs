@@ -10,13 +10,13 @@ use super::folders::How;
 use super::part::on_pool;
 use super::source::{EmbeddingSource, Embeddings};
 use crate::observe::Observer;
-use pcp_core::cluster_count::{Tried, choose};
+use pcp_core::cluster_count::{Choice, Measure, choose};
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder_atomic, require_empty};
 use pcp_core::kmeans::Clusters;
 use pcp_core::kmeans::MultiStart;
 use pcp_core::matrix::Metric;
-use pcp_core::spectral;
+use pcp_core::spectral::{self, NeighbourClusters, SORTED};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) const MOST_BY_NEIGHBOURS: usize = 200;
 /// How many clusters are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterCount {
-    /// The number with the greatest mean silhouette.
+    /// The number with the greatest modularity, for clusters by neighbours, or the greatest mean silhouette, for those by centres.
     Auto,
     /// This many.
     Exactly(usize),
@@ -122,7 +122,7 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// The usual: the number of clusters by their silhouette, nothing written.
+    /// The usual: as many clusters as there seem to be, nothing written.
     pub fn new(embeddings: impl Into<EmbeddingSource>) -> Self {
         ClusterOptions {
             embeddings: embeddings.into(),
@@ -144,6 +144,28 @@ pub enum ChosenBy {
     /// The greatest mean silhouette.
     #[serde(rename = "the greatest mean silhouette")]
     Silhouette,
+    /// The greatest modularity.
+    #[serde(rename = "the greatest modularity")]
+    Modularity,
+}
+
+impl ChosenBy {
+    fn of(choice: Option<&Choice>) -> ChosenBy {
+        match choice.map(|choice| choice.measure) {
+            None => ChosenBy::Caller,
+            Some(Measure::Silhouette) => ChosenBy::Silhouette,
+            Some(Measure::Modularity) => ChosenBy::Modularity,
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            ChosenBy::Caller => "--k",
+            ChosenBy::Silhouette => "the greatest mean silhouette",
+            ChosenBy::Modularity => "the greatest modularity",
+        }
+    }
 }
 
 /// Key figures of a clustering; `summary.json` has them.
@@ -169,8 +191,10 @@ pub struct ClusterSummary {
     pub chosen_by: ChosenBy,
     /// What makes rows a cluster.
     pub by: ClusterBy,
-    /// Mean silhouette of the chosen number, where several were tried.
-    pub silhouette: Option<f64>,
+    /// Mean silhouette or modularity of the chosen number, where several were tried.
+    pub score: Option<f64>,
+    /// Rows that few of their nearest neighbours agree with; `None` for clusters by centres.
+    pub unsorted: Option<usize>,
     /// Sum of the squared distances to the centroids.
     pub objective: f64,
     /// Clusters without a member.
@@ -198,6 +222,8 @@ pub struct ClusteredRow {
     pub cluster: u32,
     /// Distance to the cluster's centroid.
     pub distance: f32,
+    /// The share of its ten nearest neighbours that are in its cluster; `None` for clusters by centres. Below 0.4 the row is unsorted.
+    pub agreement: Option<f32>,
 }
 
 /// A clustering.
@@ -208,9 +234,6 @@ pub struct ClusterResult {
     /// All rows that were clustered, in order.
     pub rows: Vec<ClusteredRow>,
 }
-
-/// The numbers of clusters that were tried, and the one taken.
-pub(crate) type Choice = Option<(usize, Vec<Tried>)>;
 
 /// Clusters embeddings, and writes the folder `out` where one is given.
 ///
@@ -243,34 +266,81 @@ pub fn cluster(options: &ClusterOptions, observer: &Arc<dyn Observer>) -> Result
         }
     };
     let mut fit = kmeans.fit(0);
-    let tried = choose_k(&embeddings, &mut fit, options.k, observer)?;
-    let by = options.by.unwrap_or_else(|| usual_by(&embeddings, fit.k));
-    let features = embeddings.features.clone();
-    let found = match by {
-        ClusterBy::Centres => fitted("clustering", features, fit, observer)?,
-        ClusterBy::Neighbours => on_pool("clustering", spectral::steps(&fit), observer, move |part| {
-            spectral::clusters(&features, &fit, &mut |done, all| part.step(done, all))
-        })?,
+    let by = options.by.unwrap_or_else(|| usual_by(&embeddings, options.k));
+    let (found, choice) = match by {
+        ClusterBy::Centres => {
+            let choice = choose_k(&embeddings, &mut fit, options.k, observer)?;
+            let clusters = fitted("clustering", embeddings.features.clone(), fit, observer)?;
+            (FoundClusters { clusters, agreement: None }, choice)
+        }
+        ClusterBy::Neighbours => by_neighbours(&embeddings, &mut fit, options.k, observer)?,
     };
-    let mut summary = summarise(&embeddings, &found, fit, by, &tried, options);
+    let mut summary = summarise(&embeddings, &found, fit, by, choice.as_ref(), options);
     if let Some(out) = &options.out {
         let page = gallery.filter(|_| !kmeans.no_sheet);
         make_folder_atomic(out, |out| {
-            let found = output::FoundClusters { embeddings: &embeddings, clusters: &found, tried: &tried };
-            found.write(out, paths.as_ref(), page, &mut summary, observer)
+            let files = output::ClusterFiles { embeddings: &embeddings, found: &found, choice: choice.as_ref() };
+            files.write(out, paths.as_ref(), page, &mut summary, observer)
         })?;
     }
-    let rows = embeddings.rows.iter().zip(found.assignment.iter().zip(&found.distances));
-    let rows = rows.map(|(&row, (&cluster, &distance))| ClusteredRow { row, cluster, distance }).collect();
+    let row = |(i, &row): (usize, &usize)| ClusteredRow {
+        row,
+        cluster: found.clusters.assignment[i],
+        distance: found.clusters.distances[i],
+        agreement: found.agreement.as_ref().map(|of| of[i]),
+    };
+    let rows = embeddings.rows.iter().enumerate().map(row).collect();
     Ok(ClusterResult { summary, rows })
 }
 
-/// Neighbours for images, centres for matrices and runs, and for so many clusters that as many coordinates would take long.
-fn usual_by(embeddings: &Embeddings, k: usize) -> ClusterBy {
-    match embeddings.are_photographs() && k <= MOST_BY_NEIGHBOURS {
-        true => ClusterBy::Neighbours,
-        false => ClusterBy::Centres,
+/// The clusters of all rows.
+struct FoundClusters {
+    clusters: Clusters,
+    /// The share of every row's neighbours that are in its cluster, for clusters by neighbours.
+    agreement: Option<Vec<f32>>,
+}
+
+impl FoundClusters {
+    /// Whether few of the row's neighbours are in its cluster.
+    fn is_unsorted(&self, i: usize) -> bool {
+        self.agreement.as_ref().is_some_and(|agreement| agreement[i] < SORTED)
     }
+}
+
+/// Neighbours for images, centres for matrices and runs, and for so many clusters that as many coordinates would take long.
+fn usual_by(embeddings: &Embeddings, k: ClusterCount) -> ClusterBy {
+    let few = !matches!(k, ClusterCount::Exactly(k) if k > MOST_BY_NEIGHBOURS);
+    if embeddings.are_photographs() && few { ClusterBy::Neighbours } else { ClusterBy::Centres }
+}
+
+/// Clusters by neighbours; sets the number of clusters of `fit` where it is to be found.
+fn by_neighbours(
+    embeddings: &Embeddings,
+    fit: &mut MultiStart,
+    k: ClusterCount,
+    observer: &Arc<dyn Observer>,
+) -> Result<(FoundClusters, Option<Choice>)> {
+    let features = embeddings.features.clone();
+    let (found, choice) = match k {
+        ClusterCount::Exactly(k) => {
+            fit.k = k;
+            let fit = *fit;
+            let found = on_pool("clustering", spectral::steps(&fit), observer, move |part| {
+                spectral::clusters(&features, &fit, &mut |done, all| part.step(done, all))
+            })?;
+            (found, None)
+        }
+        ClusterCount::Auto => {
+            let settings = *fit;
+            let (found, choice) = on_pool("clustering", 0, observer, move |part| {
+                spectral::clusters_of_any_number(&features, &settings, &mut |done, all| part.step(done, all))
+            })?;
+            fit.k = choice.k;
+            (found, Some(choice))
+        }
+    };
+    let NeighbourClusters { clusters, agreement } = found;
+    Ok((FoundClusters { clusters, agreement: Some(agreement) }, choice))
 }
 
 fn check(options: &ClusterOptions) -> Result<()> {
@@ -290,15 +360,15 @@ fn check(options: &ClusterOptions) -> Result<()> {
     Ok(())
 }
 
-/// Sets the number of clusters of `fit`; returns the curve it was chosen by.
+/// Sets the number of clusters by centres of `fit`; returns how it was chosen.
 pub(crate) fn choose_k(
     embeddings: &Embeddings,
     fit: &mut MultiStart,
     k: ClusterCount,
     observer: &Arc<dyn Observer>,
-) -> Result<Choice> {
+) -> Result<Option<Choice>> {
     let (features, settings) = (embeddings.features.clone(), *fit);
-    let tried = match k {
+    let choice = match k {
         ClusterCount::Exactly(k) => {
             fit.k = k;
             return Ok(None);
@@ -307,8 +377,8 @@ pub(crate) fn choose_k(
             choose(&features, &settings, &mut |done, all| part.step(done, all))
         })?,
     };
-    fit.k = tried.0;
-    Ok(Some(tried))
+    fit.k = choice.k;
+    Ok(Some(choice))
 }
 
 /// Runs k-means as a part of a job.
@@ -323,18 +393,19 @@ pub(crate) fn fitted(
 
 fn summarise(
     embeddings: &Embeddings,
-    found: &Clusters,
+    found: &FoundClusters,
     fit: MultiStart,
     by: ClusterBy,
-    tried: &Choice,
+    choice: Option<&Choice>,
     options: &ClusterOptions,
 ) -> ClusterSummary {
-    let mut sizes = vec![0; found.centroids.rows];
-    found.assignment.iter().for_each(|c| sizes[*c as usize] += 1);
+    let (rows, clusters) = (embeddings.features.rows, &found.clusters);
+    let mut sizes = vec![0; clusters.centroids.rows];
+    clusters.assignment.iter().for_each(|c| sizes[*c as usize] += 1);
     sizes.sort_unstable();
     let filled = &sizes[sizes.partition_point(|s| *s == 0)..];
     ClusterSummary {
-        rows: embeddings.features.rows,
+        rows,
         unusable: embeddings.unusable.len(),
         dim: embeddings.features.dim,
         k: fit.k,
@@ -342,10 +413,11 @@ fn summarise(
         iterations: fit.iterations,
         starts: fit.starts,
         seed: fit.seed,
-        chosen_by: if tried.is_some() { ChosenBy::Silhouette } else { ChosenBy::Caller },
+        chosen_by: ChosenBy::of(choice),
         by,
-        silhouette: tried.as_ref().and_then(|(k, all)| all.iter().find(|t| t.k == *k)).map(|t| t.silhouette),
-        objective: found.objective,
+        score: choice.map(Choice::score),
+        unsorted: found.agreement.as_ref().map(|_| (0..rows).filter(|i| found.is_unsorted(*i)).count()),
+        objective: clusters.objective,
         empty: sizes.len() - filled.len(),
         smallest: filled.first().copied().unwrap_or(0),
         median: filled.get(filled.len() / 2).copied().unwrap_or(0),

@@ -7,7 +7,7 @@ mod strangers;
 #[cfg(test)]
 mod tests;
 
-use super::cluster::{Choice, ClusterCount, KMeansOptions, choose_k, fitted};
+use super::cluster::{ClusterCount, KMeansOptions, choose_k, fitted};
 use super::part::on_pool;
 use super::source::{EmbeddingSource, Embeddings};
 use super::status_name;
@@ -15,6 +15,7 @@ use crate::observe::Observer;
 use input::Inputs;
 use labels::CheckedLabels;
 pub use labels::{LabelError, LabelSummary};
+use pcp_core::cluster_count::Choice;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{make_folder_atomic, require_empty};
 use pcp_core::kmeans::MultiStart;
@@ -231,7 +232,7 @@ struct PurifiedRows {
     /// The rows that are most unlike all others, and how much.
     unlike: Vec<(usize, f32)>,
     labelled: Option<CheckedLabels>,
-    tried: Choice,
+    choice: Option<Choice>,
 }
 
 /// Clusters, and the past clusterings that vote.
@@ -242,7 +243,7 @@ struct Clustered {
     /// Newest first.
     past: Vec<Vec<u32>>,
     votes_from: VotesFrom,
-    tried: Choice,
+    choice: Option<Choice>,
 }
 
 /// Purifies clusters of embeddings, and writes the folder `out` where one is given.
@@ -392,7 +393,7 @@ fn cluster(
 ) -> Result<Clustered> {
     let rows = embeddings.features.rows;
     let mut fit = options.kmeans.fit((rows / 50).clamp(2, 1000).min(rows));
-    let mut tried = None;
+    let mut choice = None;
     let (own, run_past) = run.map_or((None, Vec::new()), |(last, past)| (Some(last), past));
     let (assignment, clusters, clusters_from) = match (own, options.k) {
         (Some(last), None) => {
@@ -401,10 +402,10 @@ fn cluster(
         }
         (_, asked) => {
             if let Some(k) = asked {
-                tried = choose_k(embeddings, &mut fit, k, observer)?;
+                choice = choose_k(embeddings, &mut fit, k, observer)?;
             }
             let found = fitted("clustering", embeddings.features.clone(), fit, observer)?;
-            let from = if tried.is_some() { ClustersFrom::Silhouette } else { ClustersFrom::KMeans };
+            let from = if choice.is_some() { ClustersFrom::Silhouette } else { ClustersFrom::KMeans };
             (found.assignment, fit.k, from)
         }
     };
@@ -434,7 +435,7 @@ fn cluster(
             history::repeated(&features, k, n, seed, &mut |done, all| part.step(done, all))
         })?;
     }
-    Ok(Clustered { assignment, clusters, clusters_from, past: assignments, votes_from, tried })
+    Ok(Clustered { assignment, clusters, clusters_from, past: assignments, votes_from, choice })
 }
 
 /// The rules of CP_s and the greatest vote; no rules when there is no past.
@@ -482,9 +483,9 @@ fn keep(found: &mut PurifiedRows, keeps: &dyn Fn(usize) -> bool) {
 
 /// Purifies, and ranks what does not belong.
 fn judge(features: &Matrix, clustered: Clustered, rules: &Rules, greatest: f64) -> PurifiedRows {
-    let Clustered { assignment, clusters, past, tried, .. } = clustered;
+    let Clustered { assignment, clusters, past, choice, .. } = clustered;
     let purified = purified_by(features, &assignment, clusters, rules, &History::from_newest(past));
     let doubts = outliers::doubts(features, &assignment, clusters, &purified, greatest);
     let suspicious = outliers::ranked(&purified.status, &doubts);
-    PurifiedRows { assignment, purified, doubts, suspicious, unlike: Vec::new(), labelled: None, tried }
+    PurifiedRows { assignment, purified, doubts, suspicious, unlike: Vec::new(), labelled: None, choice }
 }

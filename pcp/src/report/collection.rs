@@ -4,7 +4,7 @@
 use super::sheets::Clustering;
 use super::{PageLimits, PageSection, Pool, map, rounded, sprites};
 use crate::data::{Images, Labels};
-use pcp_core::cluster_count::Tried;
+use pcp_core::cluster_count::Choice;
 use pcp_core::error::{Kind, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::Grouping;
@@ -56,7 +56,7 @@ pub struct Collection {
     /// What is known about wrong labels, in a few sentences; `None` without labels.
     pub label_errors_about: Option<String>,
     /// The numbers of clusters that were tried, and the one taken.
-    pub tried: Option<(Vec<Tried>, usize)>,
+    pub choice: Option<Choice>,
     /// The embeddings.
     pub features: Arc<Matrix>,
 }
@@ -105,11 +105,12 @@ pub fn collection_section(
         "outliers_about": c.suspicious_about,
         "label_errors": label_errors,
         "label_errors_about": c.label_errors_about,
-        "tried": c.tried.as_ref().map(|(tried, chosen)| json!({
-            "chosen": chosen,
-            "k": tried.iter().map(|t| t.k).collect::<Vec<_>>(),
-            "silhouette": tried.iter().map(|t| rounded(t.silhouette as f32, 4)).collect::<Vec<_>>(),
-            "inertia": tried.iter().map(|t| rounded(t.inertia as f32, 5)).collect::<Vec<_>>(),
+        "tried": c.choice.as_ref().map(|choice| json!({
+            "chosen": choice.k,
+            "measure": choice.measure,
+            "k": choice.tried.iter().map(|t| t.k).collect::<Vec<_>>(),
+            "score": choice.tried.iter().map(|t| rounded(t.score as f32, 4)).collect::<Vec<_>>(),
+            "inertia": choice.tried.iter().map(|t| rounded(t.inertia as f32, 5)).collect::<Vec<_>>(),
         })),
         "confusion": if c.plain { None } else { clustering.confusion() },
         "map": map,

@@ -264,7 +264,7 @@ fn the_map_and_the_report_can_be_cancelled() {
         suspicious_about: String::new(),
         label_errors: Vec::new(),
         label_errors_about: None,
-        tried: None,
+        choice: None,
         features: Arc::new(features),
     };
     let section = |on_step: &mut dyn FnMut(usize) -> Result<()>| {

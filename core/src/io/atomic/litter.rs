@@ -26,17 +26,13 @@ impl Unfinished {
         for _ in 0..ATTEMPTS {
             let temporary = temporary(path);
             let file = File::options().write(true).create_new(true).open(&temporary)?;
-            match file.try_lock() {
-                // Another process takes it for litter and is removing it.
-                Err(TryLockError::WouldBlock) => continue,
-                // Some file systems have no locks: then nothing is taken for litter.
-                Ok(()) | Err(TryLockError::Error(_)) => {}
-            }
-            if temporary.exists() {
+            // Another error: some file systems have no locks. Then nothing is taken for litter.
+            let taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+            if !taken && temporary.exists() {
                 let lock = file.try_clone().ok();
                 return Ok((Unfinished { path: temporary, _lock: lock }, file));
             }
-            // It has gone, or the system could not say: then it must not stay.
+            // Another process takes it for litter, or has removed it, or the system could not say: it must not stay.
             let _ = fs::remove_file(&temporary);
         }
         Err(std::io::Error::other("other processes remove its temporary file; wait until they end"))
@@ -53,16 +49,13 @@ impl Unfinished {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.map_err(|e| Error::io("make the folder", &temporary, &e))?,
             }
-            let lock = match File::open(&temporary).map(|folder| (folder.try_lock(), folder)) {
-                Ok((Ok(()), folder)) => Some(folder),
-                // Another process takes it for litter and is removing it.
-                Ok((Err(TryLockError::WouldBlock), _)) => continue,
-                // Folders cannot be opened or locked on this system.
-                Ok((Err(TryLockError::Error(_)), _)) | Err(_) => None,
-            };
-            if temporary.is_dir() {
-                return Ok(Unfinished { path: temporary, _lock: lock });
+            // Some systems do not open or lock folders: then nothing is taken for litter.
+            let lock = File::open(&temporary).map(|folder| (folder.try_lock(), folder)).ok();
+            let taken = matches!(lock, Some((Err(TryLockError::WouldBlock), _)));
+            if !taken && temporary.is_dir() {
+                return Ok(Unfinished { path: temporary, _lock: lock.map(|(_, folder)| folder) });
             }
+            // As above.
             let _ = fs::remove_dir(&temporary);
         }
         Err(Error::file(

@@ -1,6 +1,6 @@
 //! Files of a clustering.
 
-use super::{Choice, ChosenBy, ClusterSummary, write_summary};
+use super::{ClusterSummary, FoundClusters, write_summary};
 use crate::jobs::folders::{How, make, numbered};
 use crate::jobs::part::JobPart;
 use crate::jobs::pictures::Gallery;
@@ -8,12 +8,11 @@ use crate::jobs::sheet::{missing, tile, write_sheet};
 use crate::jobs::source::Embeddings;
 use crate::observe::Observer;
 use crate::report::Collection;
-use pcp_core::cluster_count::Tried;
+use pcp_core::cluster_count::{Choice, Measure};
 use pcp_core::error::Result;
 use pcp_core::io::atomic::write_atomic;
 use pcp_core::io::csv;
 use pcp_core::io::npy::write_npy;
-use pcp_core::kmeans::Clusters;
 use pcp_core::purify::{Grouping, Status};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,13 +22,13 @@ use std::sync::Arc;
 const REPRESENTATIVES: usize = 5;
 
 /// What was found, and in what.
-pub(super) struct FoundClusters<'a> {
+pub(super) struct ClusterFiles<'a> {
     pub embeddings: &'a Embeddings,
-    pub clusters: &'a Clusters,
-    pub tried: &'a Choice,
+    pub found: &'a FoundClusters,
+    pub choice: Option<&'a Choice>,
 }
 
-impl FoundClusters<'_> {
+impl ClusterFiles<'_> {
     /// Writes everything into the new folder `out`.
     pub(super) fn write(
         &self,
@@ -40,8 +39,8 @@ impl FoundClusters<'_> {
         observer: &Arc<dyn Observer>,
     ) -> Result<()> {
         self.write_tables(out)?;
-        if let Some((chosen, tried)) = self.tried {
-            write_curve(out, *chosen, tried)?;
+        if let Some(choice) = self.choice {
+            write_curve(out, choice)?;
         }
         self.embeddings.write_unusable(out)?;
         if let Some((how, paths)) = paths {
@@ -55,12 +54,17 @@ impl FoundClusters<'_> {
     }
 
     fn write_tables(&self, out: &Path) -> Result<()> {
-        let (embeddings, found) = (self.embeddings, self.clusters);
+        let (embeddings, found) = (self.embeddings, &self.found.clusters);
         write_atomic(&out.join("clusters.csv"), |w| {
-            writeln!(w, "row,file,cluster,distance")?;
+            let agreement = self.found.agreement.as_ref();
+            writeln!(w, "row,file,cluster,distance{}", if agreement.is_some() { ",agreement,unsorted" } else { "" })?;
             let mut rows = found.assignment.iter().zip(&found.distances).enumerate();
             rows.try_for_each(|(i, (cluster, distance))| {
-                writeln!(w, "{},{cluster},{distance}", embeddings.row_and_file(i))
+                write!(w, "{},{cluster},{distance}", embeddings.row_and_file(i))?;
+                match agreement {
+                    Some(of) => writeln!(w, ",{},{}", of[i], u8::from(self.found.is_unsorted(i))),
+                    None => writeln!(w),
+                }
             })
         })?;
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); found.centroids.rows];
@@ -92,14 +96,10 @@ impl FoundClusters<'_> {
     fn write_folders(&self, out: &Path, how: How, paths: &[PathBuf], observer: &Arc<dyn Observer>) -> Result<()> {
         let part = JobPart::begin("folders", paths.len(), observer);
         let told = |n| part.at(n, paths.len());
-        let made = make(
-            &out.join("folders"),
-            &numbered("cluster", &self.clusters.assignment),
-            paths,
-            how,
-            observer.cancel(),
-            &told,
-        );
+        let mut folders = numbered("cluster", &self.found.clusters.assignment);
+        let unsorted = |(i, _): &(usize, &mut String)| self.found.is_unsorted(*i);
+        folders.iter_mut().enumerate().filter(unsorted).for_each(|(_, folder)| *folder = "unsorted".into());
+        let made = make(&out.join("folders"), &folders, paths, how, observer.cancel(), &told);
         part.end();
         let made = made?;
         write_atomic(&out.join("folders.csv"), |w| {
@@ -112,29 +112,31 @@ impl FoundClusters<'_> {
     }
 
     fn page(&self, names: &[String], gallery: &Gallery, summary: &ClusterSummary) -> Collection {
-        let rows = self.clusters.assignment.len();
+        let clusters = &self.found.clusters;
+        let rows = clusters.assignment.len();
         let filled = summary.k - summary.empty;
-        let chosen_by = match summary.chosen_by {
-            ChosenBy::Caller => "--k",
-            ChosenBy::Silhouette => "the greatest mean silhouette",
-        };
+        let mut tiles = vec![
+            tile("Images", rows, &format!("of {} numbers each", summary.dim)),
+            tile("Clusters", filled, summary.chosen_by.words()),
+            tile("Largest", summary.largest, "images"),
+            tile("Median", summary.median, "images"),
+            tile("Smallest", summary.smallest, "images"),
+        ];
+        if let Some(unsorted) = summary.unsorted {
+            tiles.push(tile("Unsorted", unsorted, "fewer than four of their ten nearest are in their cluster"));
+        }
+        let status = |i: usize| if self.found.is_unsorted(i) { Status::Filtered } else { Status::Kept };
         Collection {
             name: self.embeddings.title(),
             sentence: format!("{rows} images in {filled} clusters."),
-            tiles: vec![
-                tile("Images", rows, &format!("of {} numbers each", summary.dim)),
-                tile("Clusters", filled, chosen_by),
-                tile("Largest", summary.largest, "images"),
-                tile("Median", summary.median, "images"),
-                tile("Smallest", summary.smallest, "images"),
-            ],
+            tiles,
             notes: missing(gallery, rows),
             names: names.to_vec(),
             labels: None,
             grouping: Grouping {
-                cluster: self.clusters.assignment.clone(),
-                status: vec![Status::Kept; rows],
-                distance: self.clusters.distances.clone(),
+                cluster: clusters.assignment.clone(),
+                status: (0..rows).map(status).collect(),
+                distance: clusters.distances.clone(),
                 vote: vec![f32::NAN; rows],
             },
             plain: true,
@@ -142,16 +144,21 @@ impl FoundClusters<'_> {
             suspicious_about: String::new(),
             label_errors: Vec::new(),
             label_errors_about: None,
-            tried: self.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),
+            choice: self.choice.cloned(),
             features: self.embeddings.features.clone(),
         }
     }
 }
 
 /// Writes the numbers of clusters that were tried.
-pub(crate) fn write_curve(out: &Path, chosen: usize, tried: &[Tried]) -> Result<()> {
+pub(crate) fn write_curve(out: &Path, choice: &Choice) -> Result<()> {
+    let measure = match choice.measure {
+        Measure::Silhouette => "silhouette",
+        Measure::Modularity => "modularity",
+    };
     write_atomic(&out.join("k.csv"), |w| {
-        writeln!(w, "k,silhouette,mean_squared_distance,chosen")?;
-        tried.iter().try_for_each(|t| writeln!(w, "{},{},{},{}", t.k, t.silhouette, t.inertia, u8::from(t.k == chosen)))
+        writeln!(w, "k,{measure},mean_squared_distance,chosen")?;
+        let chosen = |k| u8::from(k == choice.k);
+        choice.tried.iter().try_for_each(|t| writeln!(w, "{},{},{},{}", t.k, t.score, t.inertia, chosen(t.k)))
     })
 }

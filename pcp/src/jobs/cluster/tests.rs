@@ -43,10 +43,16 @@ fn neighbours_connect_what_centres_divide() {
     let usual = ClusterOptions { k: ClusterCount::Exactly(2), ..ClusterOptions::new(matrix) };
     let by_centres = cluster(&usual, &silent()).unwrap();
     assert_eq!(by_centres.summary.by, ClusterBy::Centres, "as always for a matrix");
-    let found = cluster(&ClusterOptions { by: Some(ClusterBy::Neighbours), ..usual }, &silent()).unwrap();
+    let found = cluster(&ClusterOptions { by: Some(ClusterBy::Neighbours), ..usual.clone() }, &silent()).unwrap();
     assert_eq!((found.summary.by, found.summary.smallest), (ClusterBy::Neighbours, 126));
     let apart = |found: &ClusterResult| found.rows.iter().all(|r| r.cluster == found.rows[r.row % 2].cluster);
     assert!(apart(&found) && !apart(&by_centres));
+    assert_eq!((found.summary.unsorted, by_centres.summary.unsorted), (Some(0), None));
+    assert!(found.rows.iter().all(|r| r.agreement == Some(1.0)) && by_centres.rows[0].agreement.is_none());
+    // Their number is found, too.
+    let any = ClusterOptions { k: ClusterCount::Auto, by: Some(ClusterBy::Neighbours), ..usual };
+    let found = cluster(&any, &silent()).unwrap();
+    assert_eq!(found.summary.chosen_by, ChosenBy::Modularity);
 }
 
 #[test]
@@ -55,7 +61,7 @@ fn one_row_and_none() {
     assert!(cluster(&one, &silent()).unwrap_err().message.contains("too few"));
     let one = ClusterOptions { k: ClusterCount::Exactly(1), ..one };
     let found = cluster(&one, &silent()).unwrap();
-    assert_eq!(found.rows, [ClusteredRow { row: 0, cluster: 0, distance: found.rows[0].distance }]);
+    assert_eq!(found.rows, [ClusteredRow { row: 0, cluster: 0, distance: found.rows[0].distance, agreement: None }]);
     assert!(found.rows[0].distance < 1e-6);
     let none = ClusterOptions { embeddings: Matrix::new(2, vec![]).into(), ..one };
     assert!(cluster(&none, &silent()).is_err());
@@ -100,6 +106,43 @@ fn images_come_into_folders_and_onto_a_page() {
     let nowhere = ClusterOptions { out: None, ..nameless };
     assert!(cluster(&nowhere, &silent()).unwrap_err().message.contains("`folders` are made in `out`"));
     assert!(!dir.path().join("n").exists());
+}
+
+#[test]
+fn what_its_neighbours_do_not_agree_with_is_unsorted() {
+    // A circle of 60 rows in clusters of about three: at most a few of ten neighbours are in one.
+    let dir = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..60).map(|i| format!("{i}.png")).collect();
+    names.iter().for_each(|name| image::RgbImage::new(8, 8).save(dir.path().join(name)).unwrap());
+    let circle =
+        |i: usize| [(i as f32 * std::f32::consts::TAU / 60.0).cos(), (i as f32 * std::f32::consts::TAU / 60.0).sin()];
+    let source = EmbeddingSource::Memory(Arc::new(Matrix::new(2, (0..60).flat_map(circle).collect())), Some(names));
+    let kmeans = KMeansOptions { images: Some(dir.path().into()), ..KMeansOptions::default() };
+    let options = |k: usize, out: &str| ClusterOptions {
+        embeddings: source.clone(),
+        k: ClusterCount::Exactly(k),
+        by: Some(ClusterBy::Neighbours),
+        folders: Some(How::Copy),
+        out: Some(dir.path().join(out)),
+        kmeans: kmeans.clone(),
+    };
+    let found = cluster(&options(20, "many"), &silent()).unwrap();
+    assert_eq!(found.summary.unsorted, Some(found.rows.iter().filter(|r| r.agreement.unwrap() < 0.4).count()));
+    assert!(found.summary.unsorted.unwrap() > 40, "{:?}", found.summary);
+    let text = fs::read_to_string(dir.path().join("many/clusters.csv")).unwrap();
+    assert!(text.starts_with("row,file,cluster,distance,agreement,unsorted\n"), "{text}");
+    for row in &found.rows {
+        let unsorted = row.agreement.unwrap() < SORTED;
+        let folder = if unsorted { "unsorted".to_string() } else { format!("cluster-{:02}", row.cluster) };
+        assert!(dir.path().join("many/folders").join(folder).join(format!("{}.png", row.row)).is_file());
+        assert!(text.lines().nth(row.row + 1).unwrap().ends_with(&format!(",{}", u8::from(unsorted))));
+    }
+    let page = fs::read_to_string(dir.path().join("many/sheet.html")).unwrap();
+    assert!(page.contains("fewer than four of their ten nearest"));
+    // In three arcs, rows at the borders have five of ten.
+    let found = cluster(&options(3, "few"), &silent()).unwrap();
+    assert_eq!(found.summary.unsorted, Some(0));
+    assert!(!dir.path().join("few/folders/unsorted").exists());
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Clusters of a run's features against the classes, and what purification did to the clusters it learned from.
 
 use super::{EmbeddedSplit, MeasuredImages, read_report, write_report};
-use crate::evaluate::clusters::{ClusterScore, EpochFilter, STARTS, filters, of_run, score, score_by_neighbours};
+use crate::evaluate::clusters::{
+    AnyNumberScore, ClusterScore, EpochFilter, STARTS, filters, of_run, score, score_by_neighbours, score_of_any_number,
+};
 use crate::jobs::cluster::MOST_BY_NEIGHBOURS;
 use crate::jobs::part::on_pool;
 use crate::observe::Observer;
@@ -71,6 +73,9 @@ pub struct ClustersReport {
     /// clusters.
     #[serde(default)]
     pub by_neighbours: Option<ClusterScore>,
+    /// The same where the number of clusters is not given but found; `None` for fewer than three images.
+    #[serde(default)]
+    pub any_number: Option<AnyNumberScore>,
     /// The run's own final clusters of the training images, in the numbers that its page and its tables have; `None` before it has any.
     #[serde(default)]
     pub of_run: Option<ClusterScore>,
@@ -101,15 +106,17 @@ pub fn eval_clusters(options: &EvalClustersOptions, observer: &Arc<dyn Observer>
     let ids = embedded.images().ids().to_vec();
     let (features, seed) = (embedded.features, config.train.seed);
     let starts = STARTS as usize;
-    let (score, by_neighbours) = on_pool("clustering", starts, observer, move |part| {
+    let (score, by_neighbours, any_number) = on_pool("clustering", starts, observer, move |part| {
         let labels = labels.as_ref();
         let by_centres = score(&features, &ids, labels, k, seed, &mut |done| part.step(done as usize, starts))?;
         let near = k <= MOST_BY_NEIGHBOURS;
         let near =
             near.then(|| score_by_neighbours(&features, &ids, labels, k, seed, &mut |_, _| part.step(starts, starts)));
-        Ok((by_centres, near.transpose()?))
+        let any = (images > 2)
+            .then(|| score_of_any_number(&features, &ids, labels, seed, &mut |_, _| part.step(starts, starts)));
+        Ok((by_centres, near.transpose()?, any.transpose()?))
     })?;
-    let report = ClustersReport { origin: embedded.origin, score, by_neighbours, of_run, filter };
+    let report = ClustersReport { origin: embedded.origin, score, by_neighbours, any_number, of_run, filter };
     write_report(&run, FILE, &report)?;
     Ok(report)
 }

@@ -41,8 +41,8 @@ pub(super) fn write(
     if let Some(labelled) = &found.labelled {
         write_labels(out, input, found, labelled)?;
     }
-    if let Some((chosen, tried)) = &found.tried {
-        write_curve(out, *chosen, tried)?;
+    if let Some(choice) = &found.choice {
+        write_curve(out, choice)?;
     }
     input.write_unusable(out)?;
     if let (Some(gallery), Some(names)) = (gallery, &input.names) {
@@ -188,7 +188,7 @@ fn page(
         suspicious_about: super::strangers::ABOUT.to_string(),
         label_errors: errors,
         label_errors_about,
-        tried: found.tried.as_ref().map(|(chosen, tried)| (tried.clone(), *chosen)),
+        choice: found.choice.clone(),
         features: input.features.clone(),
     }
 }
