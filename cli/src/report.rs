@@ -40,5 +40,7 @@ pub fn run(args: &ReportArgs, stop: &Cancel) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
-    super::print(&format!("{} ({}); open it in a browser", made.out.display(), table::bytes(made.bytes as f64)))
+    let size = table::bytes(made.bytes as f64);
+    let notes: String = made.notes.iter().map(|note| format!("\nnote: {note}")).collect();
+    super::print(&format!("{} ({size}); open it in a browser{notes}", made.out.display()))
 }

@@ -193,6 +193,7 @@ function curves(run) {
     chart({ title: "Clusters (logarithmic)", log: true, lines: [line("K", "clusters", accent)] }),
     chart({ title: "Purification", unit: " %", floor: 0, lines: [line("kept", "kept", "var(--kept)"), line("dropped", "dropped", "var(--dropped)"), line("pulled back", "pulled_back", "var(--pulled)")] }),
     chart({ title: "Churn", unit: " %", floor: 0, lines: [line("cluster partners that changed", "churn", accent)] }),
+    chart({ title: "Directions in use", floor: 0, lines: [line("effective rank", "effective_rank", accent)] }),
     chart({ title: "Learning rate", log: true, lines: [line("lr", "lr", accent)] }),
   ];
   return section(run, "Curves", "Values by epoch. Point at a curve for its values.", el("div", { class: "charts" }, charts));

@@ -11,7 +11,7 @@ mod systems;
 mod training;
 
 pub use layers::{DATA_PRESETS, PRESETS, SettingsLayer, is_system, preset};
-pub use resolve::{Resolved, usual_stored_side};
+pub use resolve::{PHOTOGRAPH_SIDE, Resolved, usual_stored_side};
 pub use settings::*;
 pub use systems::*;
 pub use training::*;

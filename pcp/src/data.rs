@@ -54,7 +54,7 @@ pub use images::{Images, Sample};
 pub use origin::{FileStamp, Stamp};
 pub use pictures::{FileRow, PictureBatch, Pictures};
 pub use prefetch::Prefetch;
-pub use survey::{Survey, survey};
+pub use survey::{Survey, count_images, survey};
 pub use view::{Batch, CleanView};
 
 /// An RGB image, `height * width * 3` bytes.

@@ -90,6 +90,12 @@ impl PageSection {
         self.0["name"].as_str().unwrap_or_default()
     }
 
+    /// What is missing from it, and why.
+    pub fn notes(&self) -> Vec<String> {
+        let notes = self.0["notes"].as_array().into_iter().flatten();
+        notes.filter_map(|note| note.as_str().map(String::from)).collect()
+    }
+
     /// Sets the name.
     pub fn renamed(mut self, name: &str) -> PageSection {
         self.0["name"] = name.into();

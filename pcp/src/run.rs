@@ -54,7 +54,7 @@ use crate::config::{Config, DATA_PRESETS, DataSettings, Resolved};
 use crate::data::{Dataset, Labels, Split};
 use crate::decisions;
 use pcp_core::error::{Error, Result, listed};
-use pcp_core::io::atomic::{self, make_folder, read_bytes, write_atomic, write_bytes};
+use pcp_core::io::atomic::{self, is_there, make_folder, read_bytes, write_atomic, write_bytes};
 use pcp_core::io::csv;
 use pcp_core::io::npy::{write_npy, write_npz};
 use pcp_core::matrix::Matrix;
@@ -197,7 +197,7 @@ impl RunFolder {
     /// As [`create`](Self::create), for any kind of run.
     pub fn create_as(kind: &'static RunKind, path: &Path, overwrite: bool) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
-        let begun = run.file(kind.settings).exists();
+        let begun = is_there(&run.file(kind.settings))?;
         let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
         let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
         // A run that was killed before it wrote its settings leaves only empty folders.
@@ -246,7 +246,7 @@ impl RunFolder {
     /// As [`open`](Self::open), for any kind of run.
     pub fn open_as(kind: &'static RunKind, path: &Path) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
-        if !run.file(kind.settings).is_file() {
+        if !is_there(&run.file(kind.settings))? {
             let message = format!("{} is not a run folder: it has no {}", path.display(), kind.settings);
             return Err(Error::usage(message, format!("give the folder that {} wrote (its --out)", kind.made_by)));
         }
@@ -416,7 +416,7 @@ impl RunFolder {
     /// As [`read_result`](Self::read_result), for any kind of run.
     pub fn read_result_as<T: for<'a> Deserialize<'a>>(&self) -> Result<Option<T>> {
         let path = self.file("result.json");
-        if !path.exists() {
+        if !is_there(&path)? {
             return Ok(None);
         }
         let parsed = serde_json::from_slice(&read_bytes(&self.whole("result.json")?)?);

@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 const DIVERGED: &str = "start anew with a lower `train.lr`; checkpoints from before are kept";
 /// A spread of embeddings below this share of a uniform one is a collapse.
 const COLLAPSED: f64 = 0.05;
+/// The longest features whose effective rank is found in every epoch: its time grows with the third power.
+const RANKED_DIM: usize = 512;
 /// A cluster with more than this share of the samples holds most of them.
 const MOST: f64 = 0.5;
 /// The same where there are but two.
@@ -87,7 +89,11 @@ fn extract_features(setup: &Setup, state: &mut State) -> Result<Matrix> {
     setup.observer.begin("features", setup.plan.samples());
     let features = setup.embed(&state.weights, view, needed.tap)?;
     state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
-    let spread = features.clone().normalised().spread() * (features.dim as f64).sqrt();
+    let unit = features.clone().normalised();
+    if unit.dim <= RANKED_DIM {
+        state.progress.sums.effective_rank = effective_rank(&unit).ok();
+    }
+    let spread = unit.spread() * (features.dim as f64).sqrt();
     if spread < COLLAPSED {
         setup.warn(Some(at), Warning::Collapse { spread });
     }
@@ -291,6 +297,7 @@ fn record(setup: &Setup, state: &State, knn: Option<f64>, probing: Duration) -> 
         train_seconds: sums.train_seconds,
         images_per_second: sums.samples as f64 / sums.train_seconds.max(1e-9),
         churn: counts.churn,
+        effective_rank: sums.effective_rank,
         knn,
         classifier: None,
     }

@@ -78,6 +78,7 @@ fn a_run_writes_all_its_files() {
         "train_seconds",
         "images_per_second",
         "churn",
+        "effective_rank",
         "knn",
     ] {
         assert!(metrics[3].get(key).is_some(), "{key} is not in the metrics");

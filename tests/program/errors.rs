@@ -90,8 +90,9 @@ fn try_errors<T: PartialEq>(
                 (!output.status.success()).then(|| format!("then {}", String::from_utf8_lossy(&output.stderr)))
             })
             .or_else(|| {
-                // Images that cannot be read are left out, and that is said.
-                let told = String::from_utf8_lossy(&output.stdout).contains("cannot be read");
+                // What cannot be read is left out, and that is said: images, and parts of a page.
+                let said = String::from_utf8_lossy(&output.stdout);
+                let told = said.contains("cannot be read") || said.contains("note: ");
                 (!told && result(dir.path()) != expected).then(|| "other bits".to_string())
             });
         if let Some(fault) = fault {

@@ -203,7 +203,10 @@ fn leftovers_of_killed_processes_are_replaced_and_living_ones_refuse() {
         names.into_iter().find(|p| p.extension().is_some_and(|e| e == pcp_core::io::atomic::UNFINISHED))
     };
     let mut child = start(&make);
-    assert!(wait_for(&mut child, || temporary().is_some()), "it is still writing");
+    // With something in it, the folder is locked, too.
+    let filled =
+        || temporary().and_then(|folder| fs::read_dir(folder).ok()).is_some_and(|mut found| found.next().is_some());
+    assert!(wait_for(&mut child, filled), "it is still writing");
     let said = fail(2, &make);
     assert!(said.contains(&format!("is being made by process {}", child.id())), "{said}");
     child.kill().unwrap();

@@ -213,6 +213,7 @@ fn record(round: u32, epoch: u32, knn: Option<f64>) -> EpochRecord {
         train_seconds: 2.0,
         images_per_second: 5.0,
         churn: None,
+        effective_rank: None,
         knn,
         classifier: None,
     }

@@ -206,6 +206,30 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomic(path, |w| w.write_all(bytes))
 }
 
+/// Whether there is something of this name; an error where the system cannot say. ([`Path::exists`] takes a disk that fails for an absence.)
+pub fn is_there(path: &Path) -> Result<bool> {
+    match path.metadata() {
+        Ok(_) => Ok(true),
+        Err(e) if is_absence(&e) => Ok(false),
+        Err(e) => Err(Error::io("read", path, &e)),
+    }
+}
+
+/// What is in a folder, in the order of names; nothing where there is no such folder.
+pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = match paths {
+        Err(e) if is_absence(&e) => return Ok(Vec::new()),
+        paths => paths.map_err(|e| Error::io("read", folder, &e))?,
+    };
+    paths.sort();
+    Ok(paths)
+}
+
+fn is_absence(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename)
+}
+
 /// Adds `bytes` to the end of the file `path`, which is made if it is not there; they are on the disk when this returns. A crash may leave a
 /// part of them.
 pub fn append(path: &Path, bytes: &[u8]) -> Result<()> {

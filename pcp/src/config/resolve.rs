@@ -53,6 +53,10 @@ pub fn usual_stored_side(size: usize) -> usize {
     (size as f64 * 256.0 / 224.0).round() as usize
 }
 
+/// The short side that the photographs of a folder are stored with by default: enough for the largest networks that `minutes` chooses, and for sharp
+/// crops and thumbnails. One for all commands, so that they share the cache of shrunk photographs.
+pub const PHOTOGRAPH_SIDE: usize = 146;
+
 impl Config {
     /// The side of the network's input images.
     pub fn image_side(&self) -> usize {

@@ -18,6 +18,11 @@ pub struct Survey {
     pub seconds_per_image: f64,
 }
 
+/// Counts the images that `load` asks for of the folder `path`.
+pub fn count_images(path: &Path, load: &Load) -> Result<usize> {
+    Ok(folder::plan(path, load)?.len())
+}
+
 /// Counts the images that `load` asks for of the folder `path`, and reads some of them.
 pub fn survey(path: &Path, load: &Load) -> Result<Survey> {
     let mut plan = folder::plan(path, load)?;

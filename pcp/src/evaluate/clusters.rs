@@ -4,6 +4,7 @@ use crate::data::Labels;
 use crate::run::RunFolder;
 use pcp_core::cancel::Progress;
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::is_there;
 use pcp_core::kmeans::{KMeans, MultiStart, best_of, kmeans_with};
 use pcp_core::matrix::{Matrix, Metric};
 use pcp_core::rng::{Key, Purpose};
@@ -153,7 +154,7 @@ pub fn score_of_any_number(
 
 /// The final clusters of `run`, in its own numbers, compared with its classes; `None` where it has none yet.
 pub fn of_run(run: &RunFolder, seed: u64) -> Result<Option<ClusterScore>> {
-    if !run.file("clusters.csv").exists() || !run.file("embeddings.npy").exists() {
+    if !is_there(&run.file("clusters.csv"))? || !is_there(&run.file("embeddings.npy"))? {
         return Ok(None);
     }
     let (grouping, features, files) = (run.read_final_clusters()?, run.read_embeddings()?, run.read_files()?);
@@ -239,7 +240,7 @@ pub fn drawn_rows(ids: &[u64], most: usize, seed: u64) -> Vec<usize> {
 
 /// What purification did in every epoch of `run` whose clusters are kept, in order; nothing without labels.
 pub fn filters(run: &RunFolder) -> Result<Vec<EpochFilter>> {
-    let epochs = run.epochs_with_clusters();
+    let epochs = run.epochs_with_clusters()?;
     if epochs.is_empty() {
         return Ok(Vec::new());
     }

@@ -8,10 +8,10 @@ use crate::embed::{AnyModel, Format, bad_files_csv, files_csv, write};
 use crate::model::{Preprocess, WhichWeights};
 use crate::observe::Observer;
 use pcp_core::error::{Error, Kind, Result};
-use pcp_core::io::atomic::{make_parent, read_bytes, remove_litter, require_absent, write_bytes, write_new};
+use pcp_core::io::atomic::{is_there, make_parent, read_bytes, remove_litter, require_absent, write_bytes, write_new};
 use pcp_core::io::tensors::sha256_of;
 use serde::{Deserialize, Serialize};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -194,7 +194,7 @@ fn beside(out: &Path, name: &str, text: &str) -> Result<Beside> {
     }
     for path in [out.with_file_name(name), own.clone()] {
         remove_litter(&path);
-        if is_free(&path)? {
+        if !is_there(&path)? {
             match write_new(&path, |w| w.write_all(text.as_bytes())) {
                 Ok(()) => return Ok(Beside { path, written: true }),
                 // Another process has taken the name meanwhile.
@@ -211,15 +211,6 @@ fn beside(out: &Path, name: &str, text: &str) -> Result<Beside> {
         format!("{} is there already, and says something else", own.display()),
         format!("remove that file, or give another `out` than {}", out.display()),
     ))
-}
-
-/// Whether nothing has this name.
-fn is_free(path: &Path) -> Result<bool> {
-    match path.symlink_metadata() {
-        Ok(_) => Ok(false),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(Error::io("read", path, &e)),
-    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use crate::observe::Observer;
 use crate::patches::PatchModel;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
+use pcp_core::io::atomic::{is_there, make_folder, read_bytes, write_bytes};
 use pcp_core::matrix::Matrix;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ pub(super) fn write_report(run: &RunFolder, name: &str, report: &impl Serialize)
 /// The report of that name in the run's `eval` folder; `None` where there is none, or one that another version of the program wrote.
 pub(super) fn read_report<T: DeserializeOwned>(run: &RunFolder, name: &str) -> Result<Option<T>> {
     let path = eval_folder(run).join(name);
-    if !path.exists() {
+    if !is_there(&path)? {
         return Ok(None);
     }
     match serde_json::from_slice(&read_bytes(&path)?) {
@@ -183,7 +183,7 @@ fn patches_of(run: &RunFolder, config: &Resolved, best: bool) -> Result<Option<P
         ));
     }
     let file = run.last_weights();
-    if !file.exists() {
+    if !is_there(&file)? {
         let message = format!("{} has no model yet", run.path().display());
         return Err(Error::usage(message, format!("finish the run: `resume` {}", run.path().display())));
     }

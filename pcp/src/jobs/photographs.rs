@@ -4,16 +4,19 @@
 use super::images;
 use super::part::JobPart;
 use super::pictures::Gallery;
-use crate::config::usual_stored_side;
-use crate::data::{BadFile, Dataset, FileRow, Load, Pictures, Source};
+use crate::config::{PHOTOGRAPH_SIDE, usual_stored_side};
+use crate::data::{BadFile, Dataset, FileRow, Load, Pictures, Source, count_images};
 use crate::embed::{AnyModel, EMBEDDING};
 use crate::model::WhichWeights;
 use crate::observe::Observer;
 use crate::patches::{PatchModel, PatchModelSettings};
-use pcp_core::error::{Error, Result};
+use pcp_core::error::{Error, Kind, Result};
 use pcp_core::matrix::Matrix;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// More photographs than this are stored smaller: they would take more than 2 GB.
+const MANY: usize = 20_000;
 
 /// Images, and the model that gives their features.
 pub(crate) struct Photographs {
@@ -56,7 +59,8 @@ pub(crate) struct EmbeddedPhotographs {
 /// Whether `path` can only mean images: the name of a data set, a folder that is no run, or a folder of idx files.
 pub(crate) fn is_images(path: &Path) -> bool {
     let named = !path.exists() && path.to_str().is_some_and(|name| Source::NAMES.contains(&name));
-    named || path.is_dir() && crate::run::RunFolder::open(path).is_err()
+    let is_run = || crate::run::RunFolder::open(path).map_or_else(|e| e.kind != Kind::Usage, |_| true);
+    named || path.is_dir() && !is_run()
 }
 
 impl Photographs {
@@ -76,17 +80,20 @@ impl Photographs {
             _ => None,
         };
         let opened = model.map(|path| AnyModel::open(path, WhichWeights::Last)).transpose()?;
-        let stored = match &opened {
-            Some(model) => model.view().stored,
-            None => usual_stored_side(PatchModelSettings::default().side),
+        let load = Load { data_dir: data_dir.map(Path::to_path_buf), ..Load::new(source) };
+        let stored = match (&opened, &folder) {
+            (Some(model), _) => model.view().stored,
+            (None, Some(folder)) if count_images(folder, &load).map_err(|e| no_photographs(text, e))? <= MANY => {
+                PHOTOGRAPH_SIDE
+            }
+            (None, _) => usual_stored_side(PatchModelSettings::default().side),
         };
-        let stored_side = Some(stored).filter(|side| *side > 0);
-        let load = Load { data_dir: data_dir.map(Path::to_path_buf), stored_side, ..Load::new(source) };
+        let load = Load { stored_side: Some(stored).filter(|side| *side > 0), ..load };
         let data = images::read(load, observer).map_err(|e| no_photographs(text, e))?;
         let model = match opened {
             Some(model) => model,
             None => {
-                let settings = PatchModelSettings::fitting(&data.train.images, seed)?;
+                let settings = PatchModelSettings { stored, ..PatchModelSettings::fitting(&data.train.images, seed)? };
                 let learned = PatchModel::learn(&data.train.images, &settings, observer)?;
                 AnyModel::Patches(Box::new(learned), None)
             }

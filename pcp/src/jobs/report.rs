@@ -38,6 +38,8 @@ pub struct ReportResult {
     pub out: PathBuf,
     /// Its size.
     pub bytes: usize,
+    /// What is not on it, and why; also on the page.
+    pub notes: Vec<String>,
 }
 
 /// Writes a page about runs.
@@ -99,5 +101,6 @@ fn write(out: &Path, views: &[PageSection]) -> Result<ReportResult> {
     let page = page(views)?;
     remove_litter(out);
     write_bytes(out, page.as_bytes())?;
-    Ok(ReportResult { out: out.to_path_buf(), bytes: page.len() })
+    let notes = views.iter().flat_map(PageSection::notes).collect();
+    Ok(ReportResult { out: out.to_path_buf(), bytes: page.len(), notes })
 }

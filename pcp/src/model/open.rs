@@ -5,6 +5,7 @@ use super::{Combination, CombinationCard, Model, ModelCard, Named, named_arrays,
 use crate::config;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::is_there;
 use pcp_core::io::tensors::{Array, Source, Tensors};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -114,7 +115,7 @@ impl Model {
 
     /// The snapshots of a run, oldest first.
     pub fn snapshots_of(run: &RunFolder) -> Result<Vec<Model>> {
-        run.snapshots().iter().map(|file| Model::of_file(file)).collect()
+        run.snapshots()?.iter().map(|file| Model::of_file(file)).collect()
     }
 
     /// The network that `card` describes, with random weights of `seed`.
@@ -177,7 +178,7 @@ pub enum WeightsFile {
 pub fn weights_file(run: &RunFolder, which: WhichWeights) -> Result<WeightsFile> {
     if which == WhichWeights::Best {
         let file = run.best_weights();
-        return match file.exists() {
+        return match is_there(&file)? {
             true => Ok(WeightsFile::Model(file)),
             false => Err(Error::file(
                 format!("{} does not exist yet", file.display()),
@@ -186,7 +187,7 @@ pub fn weights_file(run: &RunFolder, which: WhichWeights) -> Result<WeightsFile>
         };
     }
     let file = run.last_weights();
-    if file.exists() {
+    if is_there(&file)? {
         return Ok(WeightsFile::Model(file));
     }
     match run.checkpoints()?.pop() {

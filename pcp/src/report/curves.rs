@@ -46,6 +46,7 @@ pub fn curves(records: &[EpochRecord], epochs: u32, images: usize) -> Value {
         "dropped": column(&|r| percent(r.dropped)),
         "pulled_back": column(&|r| percent(r.pulled_back)),
         "churn": column(&|r| r.churn.map(|c| c * 100.0)),
+        "effective_rank": column(&|r| r.effective_rank),
         "knn": column(&|r| r.knn),
         "classifier": column(&|r| r.classifier),
         "lr": column(&|r| Some(f64::from(r.lr))),

@@ -4,6 +4,7 @@ use crate::config::Resolved;
 use crate::data::Labels;
 use crate::run::{About, EpochRecord, FileRow, RunFolder, RunResult, Warning, WarningRecord};
 use pcp_core::error::Result;
+use pcp_core::io::atomic::is_there;
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::Grouping;
 
@@ -59,7 +60,7 @@ pub fn gather(run: &RunFolder) -> Result<Contents> {
     let embeddings = parts.fitting("embeddings.npy", embeddings, |e| fits(e.rows));
 
     // Only the newest two clusterings are read.
-    let mut stored = run.epochs_with_clusters();
+    let mut stored = parts.read("clusters", RunFolder::epochs_with_clusters).unwrap_or_default();
     let mut newest = |parts: &mut Parts| {
         let (round, epoch) = stored.pop()?;
         let grouping = parts.read("clusters", |run| run.read_epoch_clusters((round, epoch)));
@@ -96,10 +97,11 @@ struct Parts<'a> {
 impl Parts<'_> {
     /// Reads a file; `None`, with a note, if it is missing or damaged.
     fn read<T>(&mut self, file: &str, read: impl FnOnce(&RunFolder) -> Result<T>) -> Option<T> {
-        if !self.run.file(file).exists() {
-            return None;
-        }
-        read(self.run).map_err(|e| self.notes.push(format!("{file} is left out: {}.", e.message))).ok()
+        let found = match is_there(&self.run.file(file)) {
+            Ok(false) => return None,
+            found => found.and_then(|_| read(self.run)),
+        };
+        found.map_err(|e| self.notes.push(format!("{file} is left out: {}.", e.message))).ok()
     }
 
     /// Checks that a part has the rows of `files.csv`; `None`, with a note, if it does not.

@@ -30,6 +30,7 @@ fn record(epoch: u32, knn: Option<f64>) -> EpochRecord {
         train_seconds: 1.0,
         images_per_second: 10.0,
         churn: None,
+        effective_rank: None,
         knn,
         classifier: None,
     }

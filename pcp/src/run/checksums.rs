@@ -6,7 +6,7 @@
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{read_bytes, write_bytes};
+use pcp_core::io::atomic::{entries, is_there, read_bytes, write_bytes};
 use pcp_core::io::tensors::{Tensors, hex, sha256_of};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -49,8 +49,8 @@ impl RunFolder {
     pub(super) fn write_last_checksums(&self, name: &str, result: &[u8]) -> Result<()> {
         let mut names: Vec<String> = FIRST.iter().chain(&LAST).map(|name| name.to_string()).collect();
         for folder in FOLDERS {
-            let entries = std::fs::read_dir(self.file(folder)).into_iter().flatten().flatten();
-            names.extend(entries.filter_map(|e| Some(format!("{folder}/{}", e.file_name().to_str()?))));
+            let found = entries(&self.file(folder))?;
+            names.extend(found.iter().filter_map(|path| Some(format!("{folder}/{}", path.file_name()?.to_str()?))));
         }
         names.sort();
         self.write_checksums(names, Some((name, hex(&Sha256::digest(result)))))
@@ -58,8 +58,10 @@ impl RunFolder {
 
     fn write_checksums(&self, names: Vec<String>, more: Option<(&str, String)>) -> Result<()> {
         let mut text = String::new();
-        for name in names.iter().filter(|name| self.file(name).is_file()) {
-            text += &format!("{}  {name}\n", sha256_of(&self.file(name))?);
+        for name in &names {
+            if is_there(&self.file(name))? {
+                text += &format!("{}  {name}\n", sha256_of(&self.file(name))?);
+            }
         }
         text += &more.map(|(name, sum)| format!("{sum}  {name}\n")).unwrap_or_default();
         write_bytes(&self.file(FILE), text.as_bytes())
@@ -68,7 +70,7 @@ impl RunFolder {
     /// The checksums by name; empty where the run has no list.
     fn checksums(&self) -> Result<BTreeMap<String, String>> {
         let path = self.file(FILE);
-        if !path.exists() {
+        if !is_there(&path)? {
             return Ok(BTreeMap::new());
         }
         let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
@@ -79,7 +81,7 @@ impl RunFolder {
     pub fn whole(&self, name: &str) -> Result<PathBuf> {
         let path = self.file(name);
         if let Some(sum) = self.checksums()?.get(name)
-            && path.is_file()
+            && is_there(&path)?
             && sha256_of(&path)? != *sum
         {
             return Err(Error::file(
@@ -109,10 +111,10 @@ impl RunFolder {
             Some(reason) => damaged.push(DamagedFile { file, reason }),
         };
         let listed = self.checksums()?;
-        let finished = self.file("result.json").exists();
+        let finished = is_there(&self.file("result.json"))?;
         for (name, sum) in &listed {
             let path = self.file(name);
-            let reason = match path.is_file() {
+            let reason = match is_there(&path)? {
                 true if sha256_of(&path)? == *sum => None,
                 true => Some("its checksum is another".to_string()),
                 // A run that was killed just before its end: it writes it when it goes on.
@@ -123,7 +125,7 @@ impl RunFolder {
         }
         let mut own: Vec<PathBuf> = self.checkpoints().unwrap_or_default();
         own.extend([self.last_weights(), self.best_weights()].into_iter().filter(|path| path.is_file()));
-        own.extend(self.snapshots());
+        own.extend(self.snapshots()?);
         for path in own {
             let name = path.strip_prefix(&self.path).unwrap_or(&path).display().to_string();
             if !listed.contains_key(&name) {

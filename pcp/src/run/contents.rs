@@ -3,7 +3,7 @@
 use super::RunFolder;
 use crate::data::FileRow;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::read_bytes;
+use pcp_core::io::atomic::{entries, read_bytes};
 use pcp_core::io::csv;
 use pcp_core::io::npy::{read_matrix, read_npz};
 use pcp_core::matrix::Matrix;
@@ -48,15 +48,15 @@ impl RunFolder {
     }
 
     /// The (round, epoch) pairs with stored clusters, in order.
-    pub fn epochs_with_clusters(&self) -> Vec<(u32, u32)> {
-        let entries = std::fs::read_dir(self.file("clusters")).into_iter().flatten().flatten();
-        let parse = |name: String| -> Option<(u32, u32)> {
-            let (round, epoch) = name.strip_prefix('r')?.strip_suffix(".npz")?.split_once("-e")?;
+    pub fn epochs_with_clusters(&self) -> Result<Vec<(u32, u32)>> {
+        let parse = |path: std::path::PathBuf| -> Option<(u32, u32)> {
+            let (round, epoch) =
+                path.file_name()?.to_str()?.strip_prefix('r')?.strip_suffix(".npz")?.split_once("-e")?;
             Some((round.parse().ok()?, epoch.parse().ok()?))
         };
-        let mut found: Vec<_> = entries.filter_map(|e| parse(e.file_name().to_string_lossy().into_owned())).collect();
+        let mut found: Vec<_> = entries(&self.file("clusters"))?.into_iter().filter_map(parse).collect();
         found.sort_unstable();
-        found
+        Ok(found)
     }
 
     /// `clusters/r<round>-e<epoch>.npz`.

@@ -5,7 +5,7 @@
 
 use super::{EpochRecord, RunFolder};
 use pcp_core::error::Result;
-use pcp_core::io::atomic::{append, make_folder, read_bytes, write_bytes};
+use pcp_core::io::atomic::{append, is_there, make_folder, read_bytes, write_bytes};
 use pcp_core::io::proto::Message;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,7 +33,7 @@ impl RunFolder {
     /// which nothing else has; that is said.
     pub fn restore_events(&self, records: &[EpochRecord]) -> Result<Option<String>> {
         let path = self.events();
-        let bytes = if path.exists() { read_bytes(&path)? } else { Vec::new() };
+        let bytes = if is_there(&path)? { read_bytes(&path)? } else { Vec::new() };
         let (end, whole) = end_of(&bytes, records.len() + 1);
         if whole || records.is_empty() {
             if end < bytes.len() {
@@ -110,6 +110,7 @@ fn scalars(r: &EpochRecord) -> Vec<(&'static str, f64)> {
         ("loss/clusters", r.loss_cluster),
         ("loss/warm_up", r.loss_is),
         ("clusters/churn", r.churn),
+        ("features/effective_rank", r.effective_rank),
         ("accuracy/kNN", r.knn),
         ("accuracy/classifier", r.classifier),
     ];

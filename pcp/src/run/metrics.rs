@@ -2,7 +2,7 @@
 
 use super::{EpochRecord, RunFolder};
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{append, read_bytes, write_bytes};
+use pcp_core::io::atomic::{append, is_there, read_bytes, write_bytes};
 use serde::{Deserialize, Serialize};
 
 impl RunFolder {
@@ -23,7 +23,7 @@ impl RunFolder {
                 .map_err(|e| Error::file(format!("metrics: {e}"), "please report this"))?;
             text.push(b'\n');
         }
-        let found = if path.exists() { read_bytes(&path)? } else { Vec::new() };
+        let found = if is_there(&path)? { read_bytes(&path)? } else { Vec::new() };
         if found != text {
             write_bytes(&path, &text)?;
         }
@@ -34,7 +34,7 @@ impl RunFolder {
     /// Truncates `metrics.jsonl` to its first `lines` lines.
     pub fn cut_metrics(&self, lines: usize) -> Result<()> {
         let path = self.file("metrics.jsonl");
-        if !path.exists() && lines == 0 {
+        if lines == 0 && !is_there(&path)? {
             return Ok(());
         }
         let bytes = read_bytes(&path)?;

@@ -45,6 +45,9 @@ pub struct EpochRecord {
     pub images_per_second: f64,
     /// Mean share of a sample's cluster partners, old and new together, that changed since the last clustering.
     pub churn: Option<f64>,
+    /// How many directions the features use that the epoch's clusters are of ([`pcp_core::eigen::effective_rank`]); `None` where none were computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_rank: Option<f64>,
     /// kNN accuracy in percent, when probed.
     pub knn: Option<f64>,
     /// The classifier's accuracy in percent, if the system is supervised.

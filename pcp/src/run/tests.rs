@@ -24,6 +24,7 @@ fn record(epoch: u32) -> EpochRecord {
         train_seconds: 0.7,
         images_per_second: 10.0,
         churn: None,
+        effective_rank: None,
         knn: None,
         classifier: None,
     }
@@ -208,7 +209,7 @@ fn what_a_run_wrote_is_read_back() {
     run.write_epoch_clusters(1, 12, &[0, 0, 1, 2], &purified).unwrap();
     run.write_epoch_clusters(0, 7, &[0, 0, 1, 2], &purified).unwrap();
     run.write_final_clusters(&data, &[0, 0, 1, 2], &purified).unwrap();
-    assert_eq!(run.epochs_with_clusters(), [(0, 7), (1, 12)]);
+    assert_eq!(run.epochs_with_clusters().unwrap(), [(0, 7), (1, 12)]);
     for found in [run.read_epoch_clusters((1, 12)).unwrap(), run.read_final_clusters().unwrap()] {
         assert_eq!((&found.cluster, &found.status), (&vec![0, 0, 1, 2], &purified.status));
         assert_eq!(found.distance, purified.distance);

@@ -5,7 +5,7 @@
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result, listed};
-use pcp_core::io::atomic::{append, read_bytes, write_bytes};
+use pcp_core::io::atomic::{append, is_there, read_bytes, write_bytes};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -205,7 +205,7 @@ impl RunFolder {
     /// All warnings so far, in order.
     pub fn read_warnings(&self) -> Result<Vec<WarningRecord>> {
         let path = self.file(FILE);
-        if !path.exists() {
+        if !is_there(&path)? {
             return Ok(Vec::new());
         }
         let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();
@@ -219,7 +219,7 @@ impl RunFolder {
     /// Removes the warnings for which `stays` is false, and an incomplete line at the end.
     pub fn cut_warnings(&self, stays: impl Fn(&WarningRecord) -> bool) -> Result<()> {
         let path = self.file(FILE);
-        if !path.exists() {
+        if !is_there(&path)? {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&read_bytes(&path)?).into_owned();

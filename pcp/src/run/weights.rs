@@ -1,6 +1,8 @@
 //! The files of weights in a run folder.
 
 use super::RunFolder;
+use pcp_core::error::Result;
+use pcp_core::io::atomic::entries;
 use std::path::{Path, PathBuf};
 
 impl RunFolder {
@@ -30,11 +32,9 @@ impl RunFolder {
     }
 
     /// The snapshots, oldest first.
-    pub fn snapshots(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.file("snapshots")).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = entries.map(|e| e.path()).collect();
+    pub fn snapshots(&self) -> Result<Vec<PathBuf>> {
+        let mut paths = entries(&self.file("snapshots"))?;
         paths.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
-        paths.sort();
-        paths
+        Ok(paths)
     }
 }

@@ -9,6 +9,7 @@ use crate::model::{Combination, CombinationCard, FeatureKind, Weights, both_side
 use crate::patches::{PatchModel, PatchModelSettings};
 use kernels::Precision;
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::is_there;
 use pcp_core::matrix::{Matrix, dot};
 use pcp_core::purify::History;
 use pcp_core::readout::{ReadoutLearner, ReadoutSettings};
@@ -49,7 +50,7 @@ fn with_columns(features: &Matrix, columns: usize) -> Matrix {
 fn patch_model(setup: &Setup) -> Result<PatchModel> {
     let (config, images) = (&setup.plan.config, &setup.plan.dataset.train.images);
     let file = setup.run.patches();
-    if file.exists() {
+    if is_there(&file)? {
         return PatchModel::open(&file);
     }
     let fitting = PatchModelSettings::fitting(images, config.train.seed)?;

@@ -14,6 +14,7 @@ use crate::observe::Observer;
 use crate::run::{About, Bound, RunFolder, Warning, WarningRecord};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::is_there;
 use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
@@ -158,7 +159,7 @@ impl Setup {
             return Ok(self.network.init(train.seed));
         }
         let kept = self.run.initial_weights();
-        if kept.exists() {
+        if is_there(&kept)? {
             return self.network.from_named(&named_arrays(Tensors::<ModelCard>::read(&kept)?.arrays, ""));
         }
         let adopted = self.network.adopt(Path::new(&train.init_from), train.seed)?;

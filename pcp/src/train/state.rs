@@ -93,6 +93,9 @@ pub struct EpochSums {
     pub cluster: (f64, usize),
     /// Warm-up loss, and samples that had it.
     pub spreading: (f64, usize),
+    /// Directions that the features of the epoch's clusters use.
+    #[serde(default)]
+    pub effective_rank: Option<f64>,
     /// Seconds for features.
     pub feature_seconds: f64,
     /// Seconds for clusters.

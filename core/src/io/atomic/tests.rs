@@ -115,3 +115,25 @@ fn existing_files_and_folders_are_refused() {
         assert!(require_empty(&path.join("l")).is_err() && require_absent(&path.join("l")).is_err());
     }
 }
+
+#[test]
+fn what_the_system_cannot_tell_is_no_absence() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("b");
+    fs::write(&file, "x").unwrap();
+    fs::write(dir.path().join("a"), "x").unwrap();
+    let there = |path: &Path| is_there(path).unwrap();
+    assert!(there(dir.path()) && there(&file));
+    assert!(!there(&dir.path().join("c")) && !there(&file.join("below a file")));
+    assert!(!there(&dir.path().join("n".repeat(300))), "no file has such a name");
+    assert_eq!(entries(dir.path()).unwrap(), [dir.path().join("a"), file.clone()]);
+    assert!(entries(&dir.path().join("c")).unwrap().is_empty());
+    #[cfg(unix)]
+    {
+        // A link to itself: the system gives up.
+        let link = dir.path().join("loop");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        assert!(is_there(&link).unwrap_err().message.contains("cannot read"));
+        assert!(entries(&link.join("x")).unwrap_err().message.contains("cannot read"));
+    }
+}

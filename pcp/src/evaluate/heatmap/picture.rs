@@ -7,6 +7,7 @@ use crate::data::voc::Annotation;
 use crate::data::{Batch, Image};
 use crate::model::Model;
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::is_there;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -65,7 +66,7 @@ impl Picture {
         })?;
         let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         let annotation = match voc.map(|voc| voc.join("Annotations").join(format!("{name}.xml"))) {
-            Some(xml) if xml.exists() => Some(Annotation::read(&xml)?),
+            Some(xml) if is_there(&xml)? => Some(Annotation::read(&xml)?),
             Some(xml) if voc.is_some_and(|voc| !voc.join("Annotations").is_dir()) => {
                 let message = format!("there is no folder {}", xml.parent().unwrap_or(&xml).display());
                 return Err(Error::data(message, "give `boxes` the VOC folder that holds Annotations"));

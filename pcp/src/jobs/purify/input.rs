@@ -141,7 +141,7 @@ fn run_clusters(run: &RunFolder, rows: usize, most: usize) -> Result<(Vec<u32>, 
     };
     let last = fits(run.read_final_clusters()?.cluster, "clusters.csv")?;
     let mut past = Vec::new();
-    for epoch in run.epochs_with_clusters().into_iter().rev() {
+    for epoch in run.epochs_with_clusters()?.into_iter().rev() {
         let labels = fits(run.read_epoch_clusters(epoch)?.cluster, "clusters/")?;
         let mut distinct = labels.clone();
         distinct.sort_unstable();

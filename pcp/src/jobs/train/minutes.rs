@@ -2,8 +2,8 @@
 //! that is too much, the number of images.
 
 use super::trial_folder;
-use crate::config::{Arch, Auto, Config, Resolved, System, usual_stored_side};
-use crate::data::{Dataset, Source, survey};
+use crate::config::{Arch, Auto, Config, PHOTOGRAPH_SIDE, Resolved, System, usual_stored_side};
+use crate::data::{Dataset, Source, count_images, survey};
 use crate::jobs::images::read;
 use crate::jobs::part::on_pool;
 use crate::method::Plan;
@@ -21,8 +21,6 @@ use std::time::Instant;
 /// Image sides and widths from the cheapest to the dearest. A side is never larger than the images.
 const RUNGS: [(usize, usize); 9] =
     [(32, 16), (48, 16), (64, 16), (64, 24), (64, 32), (64, 48), (96, 48), (96, 64), (128, 64)];
-/// The short side that photographs are stored with: enough for the largest side, and for sharp crops and thumbnails.
-const STORED: usize = 146;
 /// Images that an epoch count is wanted to show at the least, and the range of that count: a dearer rung is taken only when it allows
 /// so many epochs.
 const SHOWN: f64 = 300_000.0;
@@ -99,13 +97,16 @@ impl TimeBudget {
     /// Before the images are read: the side that they are stored with, and, where reading them all takes too long, how many are read.
     pub fn before_reading(&self, config: &mut Config, source: &Source, observer: &Arc<dyn Observer>) -> Result<()> {
         let Source::Folder(path) = source else { return Ok(()) };
+        if config.data.stored == Auto::AUTO && !self.gave("data.size") {
+            let (path, load) = (path.clone(), config.load_request()?);
+            let images = on_pool("a look at the images", 0, observer, move |_| count_images(&path, &load))?;
+            let bytes = (PHOTOGRAPH_SIDE * PHOTOGRAPH_SIDE * 9 / 2) as u64 * images as u64;
+            let roomy = pcp_core::memory::free().is_none_or(|free| bytes < free / 4);
+            config.data.stored = Auto::Value(if roomy { PHOTOGRAPH_SIDE } else { usual_stored_side(64) });
+        }
+        // With the side that they will have: what the cache holds is read in no time.
         let (path, load) = (path.clone(), config.load_request()?);
         let found = on_pool("a look at the images", 0, observer, move |_| survey(&path, &load))?;
-        if config.data.stored == Auto::AUTO && !self.gave("data.size") {
-            let bytes = (STORED * STORED * 9 / 2) as u64 * found.images as u64;
-            let roomy = pcp_core::memory::free().is_none_or(|free| bytes < free / 4);
-            config.data.stored = Auto::Value(if roomy { STORED } else { usual_stored_side(64) });
-        }
         let affordable = READING * self.minutes * 60.0 / found.seconds_per_image.max(1e-9);
         if affordable < found.images as f64 && found.images > FEWEST_IMAGES && !self.gave("data.limit") {
             config.data.limit = (affordable as usize).clamp(FEWEST_IMAGES, found.images);
