@@ -7,6 +7,7 @@
 
 use crate::common::*;
 use crate::disk::have_strace;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -48,12 +49,12 @@ fn counts(log: &str) -> BTreeMap<String, usize> {
 /// Tries errors at calls of a command: `usual` of them, or as many as the environment says. `args` are its arguments for outputs in a folder,
 /// `again` those to give after an error (`None` when there is nothing left to do), and `result` what must be the same. Returns what went
 /// wrong.
-fn try_errors<T: PartialEq>(
+fn try_errors<T: PartialEq + Sync>(
     name: &str,
     usual: usize,
-    args: impl Fn(&Path) -> Vec<String>,
-    again: impl Fn(&Path) -> Option<Vec<String>>,
-    result: impl Fn(&Path) -> T,
+    args: impl Fn(&Path) -> Vec<String> + Sync,
+    again: impl Fn(&Path) -> Option<Vec<String>> + Sync,
+    result: impl Fn(&Path) -> T + Sync,
 ) -> Vec<String> {
     if !have_strace() {
         return Vec::new();
@@ -74,16 +75,15 @@ fn try_errors<T: PartialEq>(
     };
     // A step that divides nothing, so that all kinds of calls and errors come.
     let step = (all.len() / most.max(1)).max(1) | 1;
-    let (mut tried, mut ended, mut wrong) = (0, 0, Vec::new());
-    for (error, call, n) in all.iter().step_by(step) {
+    let chosen: Vec<_> = all.iter().step_by(step).collect();
+    // Whether the command ended, and what went wrong; `None` where it never came to that call.
+    let attempt = |(error, call, n): &(&str, String, usize)| {
         let dir = tempfile::tempdir().unwrap();
         let inject = format!("inject={call}:error={error}:when={n}");
         let (output, log) = traced(&["-e", &inject], &words(&args(dir.path())));
         if !log.contains("(INJECTED)") {
-            continue;
+            return None;
         }
-        tried += 1;
-        ended += usize::from(!output.status.success());
         let fault = fault_of(&output)
             .or_else(|| {
                 let output = run(&words(&again(dir.path())?));
@@ -95,14 +95,18 @@ fn try_errors<T: PartialEq>(
                 let told = said.contains("cannot be read") || said.contains("note: ");
                 (!told && result(dir.path()) != expected).then(|| "other bits".to_string())
             });
-        if let Some(fault) = fault {
+        let wrong = fault.map(|fault| {
             let said = String::from_utf8_lossy(&output.stderr);
             println!("{name}, {inject}: {:?}: {said}\n{fault}", output.status);
-            wrong.push(format!("{name}, {inject}"));
-        }
-    }
-    println!("{name}: {tried} of {} errors tried, {ended} ended the command; the same bits afterwards", all.len());
-    wrong
+            format!("{name}, {inject}")
+        });
+        Some((!output.status.success(), wrong))
+    };
+    let tried: Vec<(bool, Option<String>)> = chosen.into_par_iter().filter_map(attempt).collect();
+    let ended = tried.iter().filter(|(ended, _)| *ended).count();
+    let (n, all) = (tried.len(), all.len());
+    println!("{name}: {n} of {all} errors tried, {ended} ended the command; the same bits afterwards");
+    tried.into_iter().filter_map(|(_, wrong)| wrong).collect()
 }
 
 /// What is wrong with the way a command ended.
