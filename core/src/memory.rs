@@ -26,9 +26,12 @@ pub fn free() -> Option<u64> {
     kibibytes(&in_proc("meminfo"), "MemAvailable:").into_iter().chain(own).chain(of_groups).min()
 }
 
+/// For so few bytes nobody is asked what is free, which takes a hundred calls of the system.
+pub const SMALL: u64 = 16 << 20;
+
 /// An error where `what` needs more bytes than are free, as far as that is known; `hint` says what to do about it.
 pub fn require(bytes: u64, what: &str, hint: &str) -> Result<()> {
-    match free() {
+    match if bytes > SMALL { free() } else { None } {
         Some(free) if bytes > free => Err(shortage(bytes, free, what, hint)),
         _ => Ok(()),
     }

@@ -245,10 +245,7 @@ pub fn append(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Reads a whole file, if it fits into the memory that is free. Errors that may pass are tried again.
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-    const SMALL: u64 = 16 << 20;
-    if let Ok(size) = fs::metadata(path).map(|about| about.len())
-        && size > SMALL
-    {
+    if let Ok(size) = fs::metadata(path).map(|about| about.len()) {
         let hint = "free some memory, allow more (`ulimit -v`), or use a smaller file";
         memory::require(size, &format!("reading {}", path.display()), hint)?;
     }

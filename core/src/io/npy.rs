@@ -105,7 +105,10 @@ pub fn read_npz<T: Element>(path: &Path, name: &str) -> Result<Vec<T>> {
     let mut zip = zip::ZipArchive::new(io::Cursor::new(read_bytes(path)?)).map_err(|e| wrong(e.to_string()))?;
     let file = zip.by_name(&format!("{name}.npy")).map_err(|e| wrong(e.to_string()))?;
     // A small compressed file can unpack to any size. Growing vectors take twice their size, and the numbers are copied once.
-    let most = memory::free().map_or(MOST_UNPACKED, |free| MOST_UNPACKED.min(free / 4));
+    let most = match file.size() <= memory::SMALL {
+        true => memory::SMALL,
+        false => memory::free().map_or(MOST_UNPACKED, |free| MOST_UNPACKED.min(free / 4)),
+    };
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
     if bytes.len() as u64 > most {
