@@ -22,8 +22,9 @@ Examples:
 
 The new folder holds clusters.csv (row, file, cluster, distance), sizes.csv, representatives.csv, centroids.npy, summary.json, for
 auto k.csv, with images sheet.html, with --folders the folders and folders.csv. Distances are Euclidean; for the cosine between
-rows of unit length. By neighbours, clusters.csv also has the share of an image's ten nearest that are in its cluster; with fewer
-than four the image is unsorted, and goes into the folder `unsorted`. Images are never moved or changed."
+rows of unit length. By neighbours, clusters.csv also has the share of an image's ten nearest neighbours that are in its cluster
+(agreement; fewer neighbours for small clusters) and whether that is below 0.4 (unsorted): such images go into the folder `unsorted`.
+Images are never moved or changed."
 )]
 pub struct ClusterArgs {
     /// A folder of images, a run folder, or a matrix (.npy, .csv, .safetensors; a row per image)
@@ -100,7 +101,7 @@ fn show(s: &ClusterSummary) -> String {
         ("mean squared distance".into(), format!("{:.6}", s.objective / s.rows.max(1) as f64)),
     ];
     if let Some(unsorted) = s.unsorted {
-        let why = "fewer than four of their ten nearest are in their cluster";
+        let why = "fewer than two in five of their nearest neighbours are in their cluster";
         rows.insert(3, ("unsorted".into(), format!("{unsorted}  ({why})")));
     }
     if s.empty > 0 {

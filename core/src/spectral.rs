@@ -32,13 +32,14 @@ const TOLERANCE: f64 = 1e-3;
 /// Starts of k-means on the coordinates: there are few columns, so that they take little time.
 const STARTS: u32 = 10;
 
-/// The most clusters that are tried where their number is not known, and the fewest rows per cluster, on average.
-const MOST: usize = 200;
+/// The most clusters that are found by neighbours unless the caller asks for more: as many coordinates would take long.
+pub const MOST: usize = 200;
+/// The fewest rows per cluster, on average, where the number of clusters is not known.
 const MEMBERS: usize = 10;
 /// Columns that the first numbers tried need; twice as many as long as larger numbers are better.
 const COLUMNS: usize = 32;
 
-/// Of an image's ten nearest neighbours, the share that must be in its cluster: with less it is unsorted.
+/// Of a row's nearest neighbours, the share that must be in its cluster: with less it is unsorted.
 ///
 /// Chosen on photographs of fruit, birds and CIFAR-10 (docs/plus.md): rows below it have the class of most of their cluster half as often
 /// as the others.
@@ -49,7 +50,8 @@ pub const SORTED: f32 = 0.4;
 pub struct NeighbourClusters {
     /// The clusters; centroids and distances are those of the rows themselves.
     pub clusters: Clusters,
-    /// The share of every row's nearest neighbours that are in its cluster.
+    /// The share of every row's ten nearest neighbours that are in its cluster; of a small cluster, of as many neighbours as there are
+    /// other members. 0 for the only member.
     pub agreement: Vec<f32>,
 }
 
@@ -90,19 +92,20 @@ pub fn clusters_of_any_number(
         .take_while(|k| *k <= most)
         .collect();
     let graph = NeighbourGraph::new(features);
-    let (mut tried, mut best): (Vec<Tried>, (f64, Vec<u32>)) = (Vec::new(), (f64::NEG_INFINITY, Vec::new()));
+    // The greatest score, the smallest number of clusters that has it, and these clusters.
+    let (mut tried, mut best): (Vec<Tried>, (f64, usize, Vec<u32>)) = (Vec::new(), (f64::NEG_INFINITY, 0, Vec::new()));
     let mut columns = COLUMNS.min(most);
     loop {
         let all = numbers.partition_point(|k| *k <= columns);
         let vectors = graph.leading(columns, &mut |_, _| step(tried.len(), all))?;
         let mut attempt = |k: usize, tried: &mut Vec<Tried>| {
             let on = MultiStart { k, ..on_coordinates(fit) };
-            let found = on.run(&graph.unit_rows(&vectors, k), &mut |_, _| step(tried.len(), all))?.assignment;
+            let found = on.run(&graph.unit_rows(&vectors, k), &mut |_, _| step(tried.len().min(all), all))?.assignment;
             let score = graph.modularity(&found, k);
             let inertia = Clusters::of(features, found.clone(), k, fit.metric == Metric::Cosine).objective;
             tried.push(Tried { k, score, inertia: inertia / features.rows as f64 });
-            if score > best.0 {
-                best = (score, found);
+            if score > best.0 || score == best.0 && k < best.1 {
+                best = (score, k, found);
             }
             Ok(())
         };
@@ -118,7 +121,7 @@ pub fn clusters_of_any_number(
     }
     tried.sort_by_key(|t| t.k);
     let choice = Choice::of(Measure::Modularity, tried);
-    Ok((graph.clusters(features, best.1, &MultiStart { k: choice.k, ..*fit }), choice))
+    Ok((graph.clusters(features, best.2, &MultiStart { k: best.1, ..*fit }), choice))
 }
 
 /// `M = D^-1/2 A D^-1/2`, row by row.
@@ -162,15 +165,16 @@ impl NeighbourGraph {
 
     /// Clusters of the rows, and how many of their neighbours agree.
     fn clusters(&self, features: &Matrix, assignment: Vec<u32>, fit: &MultiStart) -> NeighbourClusters {
-        let agreement = |(row, others): (usize, &[u32])| {
-            let same = others.iter().filter(|j| assignment[**j as usize] == assignment[row]).count();
-            same as f32 / self.nearest as f32
+        let mut sizes = vec![0; fit.k];
+        assignment.iter().for_each(|c| sizes[*c as usize] += 1);
+        let agreement = |row: usize| {
+            let cluster = assignment[row];
+            let near = self.nearest.min(sizes[cluster as usize] - 1);
+            let others = &self.neighbours[row * self.nearest..][..near];
+            let same = others.iter().filter(|j| assignment[**j as usize] == cluster).count();
+            same as f32 / near.max(1) as f32
         };
-        let agreement: Vec<f32> = match self.nearest {
-            // A single row.
-            0 => vec![1.0; features.rows],
-            nearest => self.neighbours.chunks(nearest).enumerate().map(agreement).collect(),
-        };
+        let agreement = (0..features.rows).map(agreement).collect();
         let clusters = Clusters::of(features, assignment, fit.k, fit.metric == Metric::Cosine);
         NeighbourClusters { clusters, agreement }
     }

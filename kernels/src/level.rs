@@ -82,7 +82,8 @@ pub(crate) fn level_for(channels: usize) -> Level {
 
 /// How the activations of a network are stored and the operands of its products are rounded.
 ///
-/// Sums, statistics, parameters, momentum, the bank and everything outside of a network's layers are f32 in both.
+/// Sums, statistics, parameters, momentum, the bank and everything outside of a network's layers are f32 in both, except the operands of
+/// [`crate::bank_softmax`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {

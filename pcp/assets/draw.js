@@ -422,13 +422,13 @@ function disc(size, width) {
 }
 
 /// The ways to colour a map: `[name, group of every point, names of the groups, colour of a group]`.
-function colourWays(label, classes, cluster, status) {
+function colourWays(label, classes, cluster, status, statuses = STATUS) {
   const ways = [];
   if (label) ways.push(["label", label, classes, hue]);
   if (cluster) {
     const ids = [...new Set(cluster)].sort((a, b) => a - b), place = new Map(ids.map((id, i) => [id, i]));
     ways.push(["cluster", Array.from(cluster, (id) => place.get(id)), ids.map((id) => `cluster ${id}`), hue]);
-    ways.push(["status", status, STATUS, (s) => css(STATUS_VARS[s])]);
+    if (statuses === STATUS || status.some((s) => s)) ways.push(["status", status, statuses, (s) => css(STATUS_VARS[s])]);
   }
   return ways;
 }

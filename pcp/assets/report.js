@@ -63,7 +63,7 @@ function sheets(run) {
   const sheet = (id) => {
     const c = known.get(id);
     const groups = run.sheets.of[id].map((members, s) => members.length ? el("div", { class: `group s${s}` },
-      run.plain ? (s ? el("span", { title: "fewer than four of their ten nearest are in this cluster" }, "unsorted") : null) : el("span", { title: STATUS_MEANS[s] }, `${STATUS[s]} ${members.length < (c ? c.counts[s] : 0) ? `${members.length} of ${count(c.counts[s])}` : members.length}`),
+      run.plain ? (s ? el("span", { title: "fewer than two in five of their nearest neighbours are in this cluster" }, "unsorted") : null) : el("span", { title: STATUS_MEANS[s] }, `${STATUS[s]} ${members.length < (c ? c.counts[s] : 0) ? `${members.length} of ${count(c.counts[s])}` : members.length}`),
       el("div", { class: "strip" }, members.map((i) => picture(run, i)))) : null);
     const about = c ? [`${count(c.size)} images`, c.purity != null ? `${percent(c.purity)} ${run.classes[c.class]}` + (c.purity_kept != null ? `, ${percent(c.purity_kept)} of those kept` : "") : null, c.same != null ? `${percent(c.same)} as before` : null] : [];
     return el("div", { class: "card sheet" }, el("h3", {}, `Cluster ${id}`, el("span", { class: "small" }, about.filter(Boolean).join(" · "))), el("div", { class: "groups" }, groups));
@@ -79,7 +79,7 @@ function sheets(run) {
     }
   };
   show(0);
-  const about = run.plain ? `Clusters ${run.grouped}, their members from the centre outwards. Tap an image to enlarge it, with its name and distance.`
+  const about = run.plain ? `Clusters ${run.grouped}, their members from the centre outwards; unsorted ones from the farthest. Tap an image to enlarge it, with its name and distance.`
     : `Clusters ${run.grouped}, and the status of their members after purification: kept or filtered (CP_r), dropped or pulled back (CP_s). Tap an image to enlarge it, with its name, distance and vote.`;
   return section(run, "Clusters", about,
     el("div", { class: "tools" }, choice(run.sheets.kinds.map((k) => k.name), (k) => show(k), "Which clusters"), run.plain ? null : statusLegend()), place, run.plain ? null : clusterList(run));
@@ -102,7 +102,7 @@ function tried(run) {
   const line = (name, y, colour) => ({ name, x: run.tried.k, y, colour });
   const [title, meaning] = run.tried.measure === "silhouette" ? ["Mean silhouette", "how much nearer an image is to its own cluster than to the next"]
     : ["Modularity", "the share of neighbours that are in one cluster, less what it would be by chance"];
-  return section(run, "How many clusters", `${count(run.tried.chosen)} clusters have the greatest ${title.toLowerCase()}: ${meaning}. A flat curve means that the images do not fall into clusters.`,
+  return section(run, "How many clusters", `${count(run.tried.chosen)} clusters have the greatest ${title.toLowerCase()}: ${meaning}.${run.tried.measure === "silhouette" ? " A flat curve means that the images do not fall into clusters." : ""}`,
     el("div", { class: "charts" }, chart({ title, axis: "K =", lines: [line(run.tried.measure, run.tried.score, "var(--accent)")] }),
       chart({ title: "Mean squared distance", axis: "K =", floor: 0, lines: [line("distance", run.tried.inertia, "var(--dropped)")] })));
 }
@@ -149,7 +149,7 @@ function map(run) {
   const n = run.map.x.length;
   const xs = Float32Array.from(run.map.x, (v) => 0.03 + 0.94 * v / 65535), ys = Float32Array.from(run.map.y, (v) => 0.97 - 0.94 * v / 65535);
   const of = (key) => run.images[key] && run.map.image.map((i) => run.images[key][i]);
-  const ways = colourWays(of("label"), run.classes, of("cluster"), of("status"));
+  const ways = colourWays(of("label"), run.classes, of("cluster"), of("status"), run.plain ? ["sorted", "unsorted"] : STATUS);
   if (!ways.length) ways.push(["", new Array(n).fill(0), ["image"], () => css("--accent")]);
   const describe = (p) => {
     const i = run.map.image[p], [name, ...rest] = facts(run, i);

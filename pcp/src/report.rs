@@ -28,6 +28,7 @@ use crate::data::augment::Augmenter;
 use crate::data::{Dataset, Images, Labels, Source};
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Kind, Result};
+use pcp_core::io::atomic::is_there;
 use pcp_core::io::npy::read_npz;
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours;
@@ -348,7 +349,7 @@ fn neighbours(features: &Matrix, pool: &mut Pool) -> Vec<(u32, Vec<u32>, Vec<Val
 /// The heat maps of `heat.npz`, each beside its image; `None` when there is no such file.
 fn heat(run: &RunFolder, images: &Images, view: &Augmenter, pool: &mut Pool, budget: usize) -> Result<Option<Value>> {
     let path = run.whole("heat.npz")?;
-    if !path.exists() {
+    if !is_there(&path)? {
         return Ok(None);
     }
     let (rows, side, heat) =

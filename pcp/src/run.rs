@@ -54,7 +54,7 @@ use crate::config::{Config, DATA_PRESETS, DataSettings, Resolved};
 use crate::data::{Dataset, Labels, Split};
 use crate::decisions;
 use pcp_core::error::{Error, Result, listed};
-use pcp_core::io::atomic::{self, is_there, make_folder, read_bytes, write_atomic, write_bytes};
+use pcp_core::io::atomic::{self, has_file, is_there, make_folder, read_bytes, write_atomic, write_bytes};
 use pcp_core::io::csv;
 use pcp_core::io::npy::{write_npy, write_npz};
 use pcp_core::matrix::Matrix;
@@ -198,10 +198,10 @@ impl RunFolder {
     pub fn create_as(kind: &'static RunKind, path: &Path, overwrite: bool) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
         let begun = is_there(&run.file(kind.settings))?;
-        let entries: Option<Vec<_>> = fs::read_dir(path).ok().map(|entries| entries.flatten().collect());
-        let occupied = path.exists() && entries.as_ref().is_none_or(|entries| !entries.is_empty());
+        let (found, is_folder) = (atomic::entries(path)?, path.is_dir());
+        let occupied = is_there(path)? && (!is_folder || !found.is_empty());
         // A run that was killed before it wrote its settings leaves only empty folders.
-        let stillborn = entries.is_some_and(|entries| entries.iter().all(|e| is_empty_beginning(kind, &e.path())));
+        let stillborn = is_folder && found.iter().all(|path| is_empty_beginning(kind, path));
         if occupied && !overwrite && !stillborn {
             let hint = match begun {
                 true => format!(
@@ -246,7 +246,7 @@ impl RunFolder {
     /// As [`open`](Self::open), for any kind of run.
     pub fn open_as(kind: &'static RunKind, path: &Path) -> Result<RunFolder> {
         let run = RunFolder { path: path.to_path_buf(), lock: None };
-        if !is_there(&run.file(kind.settings))? {
+        if !has_file(&run.file(kind.settings))? {
             let message = format!("{} is not a run folder: it has no {}", path.display(), kind.settings);
             return Err(Error::usage(message, format!("give the folder that {} wrote (its --out)", kind.made_by)));
         }

@@ -84,15 +84,19 @@ fn extract_features(setup: &Setup, state: &mut State) -> Result<Matrix> {
     let view = match needed.view {
         ClusterFeatures::Augmented => View::Random(setup.plan.key(Purpose::ClusterView, at), 0),
         ClusterFeatures::Clean => View::Clean,
-        ClusterFeatures::Bank => return Ok(state.memory.bank()?.rows.clone().normalised()),
+        ClusterFeatures::Bank => {
+            let rows = state.memory.bank()?.rows.clone().normalised();
+            state.progress.sums.effective_rank = effective_rank(&rows).ok();
+            return Ok(rows);
+        }
     };
     setup.observer.begin("features", setup.plan.samples());
     let features = setup.embed(&state.weights, view, needed.tap)?;
-    state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
     let unit = features.clone().normalised();
     if unit.dim <= RANKED_DIM {
         state.progress.sums.effective_rank = effective_rank(&unit).ok();
     }
+    state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
     let spread = unit.spread() * (features.dim as f64).sqrt();
     if spread < COLLAPSED {
         setup.warn(Some(at), Warning::Collapse { spread });

@@ -12,6 +12,7 @@ use pcp::observe::Observer;
 use pcp::report::{self, Contents};
 use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::entries;
 use pcp_core::matrix::Matrix;
 use pcp_core::outliers::doubts;
 use pcp_core::purify::{Grouping, Positives, Purified};
@@ -342,8 +343,7 @@ pub fn confined(run: &RunFolder) -> Result<()> {
     let Ok(home) = run.path().canonicalize() else { return Ok(()) };
     let mut paths: Vec<PathBuf> = READ.iter().map(|name| run.file(name)).collect();
     for folder in ["clusters", "checkpoints"] {
-        let entries = std::fs::read_dir(run.file(folder)).into_iter().flatten().flatten();
-        paths.extend(entries.map(|entry| entry.path()).filter(|path| path.is_symlink()));
+        paths.extend(entries(&run.file(folder))?.into_iter().filter(|path| path.is_symlink()));
     }
     for path in paths {
         // A link to nowhere cannot be followed; a missing file is no link.

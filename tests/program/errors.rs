@@ -105,18 +105,22 @@ fn try_errors<T: PartialEq + Sync>(
     let tried: Vec<(bool, Option<String>)> = chosen.into_par_iter().filter_map(attempt).collect();
     let ended = tried.iter().filter(|(ended, _)| *ended).count();
     let (n, all) = (tried.len(), all.len());
-    println!("{name}: {n} of {all} errors tried, {ended} ended the command; the same bits afterwards");
-    tried.into_iter().filter_map(|(_, wrong)| wrong).collect()
+    let wrong: Vec<String> = tried.into_iter().filter_map(|(_, wrong)| wrong).collect();
+    println!("{name}: {n} of {all} errors tried, {ended} ended the command, {} were not met well", wrong.len());
+    wrong
 }
 
 /// What is wrong with the way a command ended.
 fn fault_of(output: &Output) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("panicked") {
+        return Some("a panic".to_string());
+    }
     // The loader of libraries has its own code.
     if said.contains("error while loading shared libraries") || output.status.success() {
         return None;
     }
-    let clear = said.contains("error: ") && said.contains("hint: ") && !said.contains("panicked");
+    let clear = said.contains("error: ") && said.contains("hint: ");
     match output.status.code() {
         Some(1 | 2) if clear => None,
         Some(1 | 2) => Some("no clear error".to_string()),

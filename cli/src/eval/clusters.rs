@@ -18,7 +18,7 @@ Examples:
   pcp eval clusters runs/c10 --json | jq .filter
 
 Scores are those of k-means on the test images, as papers have them, of as many clusters by neighbours (pcp cluster --by neighbours),
-and of as many as there seem to be, where the number is not known (pcp cluster --k auto).
+and of a number of clusters that is found (pcp cluster --k auto).
 The list is of the run's own clusters, in the numbers of its page; with --k it is of this k-means. Purity, accuracy (every cluster
 stands for a class of its own, at best), NMI and ARI need labels. The filter table says, for the clusters that the run learned from,
 what share of what purification removed did not belong (precision), and what share of what did not belong it removed (recall).
@@ -68,22 +68,16 @@ fn show(report: &ClustersReport, own: bool) -> String {
         let text = format!("accuracy {}, NMI {:.3}, ARI {:.3}", percent(Some(a.accuracy)), a.nmi, a.ari);
         rows.push(("as many clusters by neighbours".into(), text));
     }
-    if let Some((any, a)) = any_number.as_ref().and_then(|any| Some((any, any.score.agreement.as_ref()?))) {
-        let text = format!(
-            "{} clusters: accuracy {}, NMI {:.3}, ARI {:.3}",
-            any.score.k,
-            percent(Some(a.accuracy)),
-            a.nmi,
-            a.ari
-        );
-        rows.push(("where the number is not known".into(), text));
-        let text = format!(
-            "purity {}; of {} unsorted ones {}",
-            percent(any.purity_sorted),
-            any.unsorted,
-            percent(any.purity_unsorted)
-        );
-        rows.push(("  of these, those that are sorted".into(), text));
+    if let Some(any) = any_number {
+        let agreement = any.score.agreement.as_ref();
+        let agreement = agreement.map_or(String::new(), |a| {
+            format!(": accuracy {}, NMI {:.3}, ARI {:.3}", percent(Some(a.accuracy)), a.nmi, a.ari)
+        });
+        rows.push(("by neighbours, their number found".into(), format!("{} clusters{agreement}", any.score.k)));
+        let purity = |share: Option<f64>| share.map_or(String::new(), |s| format!(", purity {}", percent(Some(s))));
+        let sorted = any.score.images - any.unsorted;
+        rows.push(("  of these, sorted".into(), format!("{sorted}{}", purity(any.purity_sorted))));
+        rows.push(("  of these, unsorted".into(), format!("{}{}", any.unsorted, purity(any.purity_unsorted))));
     }
     let some = match score.silhouette_images < score.images {
         true => format!("  (of {} images, drawn at random)", score.silhouette_images),

@@ -208,9 +208,18 @@ pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Whether there is something of this name; an error where the system cannot say. ([`Path::exists`] takes a disk that fails for an absence.)
 pub fn is_there(path: &Path) -> Result<bool> {
+    Ok(about(path)?.is_some())
+}
+
+/// Whether there is a file of this name; an error where the system cannot say.
+pub fn has_file(path: &Path) -> Result<bool> {
+    Ok(about(path)?.is_some_and(|about| about.is_file()))
+}
+
+fn about(path: &Path) -> Result<Option<fs::Metadata>> {
     match path.metadata() {
-        Ok(_) => Ok(true),
-        Err(e) if is_absence(&e) => Ok(false),
+        Ok(about) => Ok(Some(about)),
+        Err(e) if is_absence(&e) => Ok(None),
         Err(e) => Err(Error::io("read", path, &e)),
     }
 }

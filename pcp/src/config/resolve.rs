@@ -53,8 +53,8 @@ pub fn usual_stored_side(size: usize) -> usize {
     (size as f64 * 256.0 / 224.0).round() as usize
 }
 
-/// The short side that the photographs of a folder are stored with by default: enough for the largest networks that `minutes` chooses, and for sharp
-/// crops and thumbnails. One for all commands, so that they share the cache of shrunk photographs.
+/// The short side that photographs are stored with by `minutes` and by commands without training, unless there are too many for the memory: enough
+/// for the largest networks that `minutes` chooses, and for sharp crops and thumbnails. It is one number, so that these commands share the cache of shrunk photographs.
 pub const PHOTOGRAPH_SIDE: usize = 146;
 
 impl Config {

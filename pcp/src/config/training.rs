@@ -66,7 +66,8 @@ impl Default for TrainSettings {
     }
 }
 
-/// The precision of a network's layers, as users write it. Weights, losses and the memory bank are f32 in any case.
+/// The precision of a network's layers, as users write it. Weights and the memory bank are f32 in any case; the softmax over
+/// the bank rounds the operands of its products, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PrecisionChoice {

@@ -3,6 +3,7 @@
 use crate::observe::Observer;
 use crate::run::{DETECTION, DamagedFile, RunFolder, TRAINING};
 use pcp_core::error::{Error, Result, listed};
+use pcp_core::io::atomic::is_there;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +42,6 @@ pub fn check(run: &Path, observer: &Arc<dyn Observer>) -> Result<CheckResult> {
     observer.cancel().check()?;
     let folder = RunFolder::open_as(&TRAINING, run).or_else(|e| RunFolder::open_as(&DETECTION, run).map_err(|_| e))?;
     let (whole, damaged) = folder.check_files()?;
-    let (finished, listed) = (folder.file("result.json").exists(), folder.has_checksums());
+    let (finished, listed) = (is_there(&folder.file("result.json"))?, folder.has_checksums()?);
     Ok(CheckResult { run: run.to_path_buf(), finished, listed, whole, damaged })
 }

@@ -21,9 +21,6 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most clusters that are found by neighbours unless the caller asks for it.
-pub(crate) const MOST_BY_NEIGHBOURS: usize = 200;
-
 /// How many clusters are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterCount {
@@ -51,7 +48,7 @@ pub enum ClusterBy {
     /// A common centre: k-means.
     Centres,
     /// Chains of neighbours: k-means on coordinates that neighbours share ([`pcp_core::spectral`]). It finds the classes of photographs
-    /// better where their number is known, and takes longer.
+    /// better, and takes longer.
     Neighbours,
 }
 
@@ -222,7 +219,8 @@ pub struct ClusteredRow {
     pub cluster: u32,
     /// Distance to the cluster's centroid.
     pub distance: f32,
-    /// The share of its ten nearest neighbours that are in its cluster; `None` for clusters by centres. Below 0.4 the row is unsorted.
+    /// The share of its nearest neighbours that are in its cluster ([`NeighbourClusters::agreement`]); `None` for clusters by centres. Below
+    /// 0.4 the row is unsorted.
     pub agreement: Option<f32>,
 }
 
@@ -309,7 +307,7 @@ impl FoundClusters {
 
 /// Neighbours for images, centres for matrices and runs, and for so many clusters that as many coordinates would take long.
 fn usual_by(embeddings: &Embeddings, k: ClusterCount) -> ClusterBy {
-    let few = !matches!(k, ClusterCount::Exactly(k) if k > MOST_BY_NEIGHBOURS);
+    let few = !matches!(k, ClusterCount::Exactly(k) if k > spectral::MOST);
     if embeddings.are_photographs() && few { ClusterBy::Neighbours } else { ClusterBy::Centres }
 }
 

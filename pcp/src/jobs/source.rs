@@ -8,7 +8,7 @@ use crate::embed::EMBEDDING;
 use crate::observe::Observer;
 use crate::run::{RunFolder, Warning};
 use pcp_core::error::{Error, Kind, Result};
-use pcp_core::io::atomic::{is_there, write_atomic};
+use pcp_core::io::atomic::{has_file, is_there, write_atomic};
 use pcp_core::io::csv;
 use pcp_core::io::matrix::{self, NamedMatrix, Unusable};
 use pcp_core::io::tensors::sha256_of;
@@ -317,7 +317,7 @@ fn names_in(path: &Path) -> Result<Vec<String>> {
 fn beside(path: &Path, observer: &Arc<dyn Observer>) -> Result<Names> {
     let mut of_another = None;
     for file in [path.with_extension("files.csv"), path.with_file_name("files.csv")] {
-        if !is_there(&file)? {
+        if !has_file(&file)? {
             continue;
         }
         match matrix_of(&file)? {

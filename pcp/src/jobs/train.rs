@@ -163,9 +163,9 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
         return Err(Error::usage("`minutes` is for a new run, and this one goes on as it began", hint));
     }
     // The checkpoint says which settings were changed; without one, the list of checksums says that some were.
-    let (config, about) = match run.checkpoints().is_ok_and(|found| !found.is_empty()) {
-        true => run.read_any_config()?,
-        false => run.read_config()?,
+    let (config, about) = match run.checkpoints()?.is_empty() {
+        false => run.read_any_config()?,
+        true => run.read_config()?,
     };
     let changed = options.request.config_over(&config)?;
     let config = resumed_settings(config, &changed)?;

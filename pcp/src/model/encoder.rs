@@ -6,7 +6,7 @@ use super::Preprocess;
 use crate::data::{Batch, CleanView};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed};
-use pcp_core::io::atomic::is_there;
+use pcp_core::io::atomic::has_file;
 use pcp_core::matrix::Matrix;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -55,7 +55,7 @@ impl Encoder {
         let input = Input::of(&proto, path)?;
         let output = chosen(&proto, output, path)?;
         let beside = path.with_file_name("preprocessor_config.json");
-        let beside = if is_there(&beside)? { Preprocess::of_config(&beside)? } else { Preprocess::default() };
+        let beside = if has_file(&beside)? { Preprocess::of_config(&beside)? } else { Preprocess::default() };
         let fact = |key: &str| proto.metadata_props.iter().find(|p| p.key == key).map(|p| p.value.clone());
         let known = asked.or(beside).or(Preprocess::of_facts(fact));
         if let (Some(side), Some(size)) = (input.side, known.size)

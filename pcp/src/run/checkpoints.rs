@@ -2,6 +2,7 @@
 
 use super::RunFolder;
 use pcp_core::error::{Error, Kind, Result};
+use pcp_core::io::atomic::entries;
 use std::fs;
 use std::path::PathBuf;
 
@@ -19,11 +20,8 @@ pub struct Restored<T> {
 impl RunFolder {
     /// All checkpoints, oldest first: their names sort by time.
     pub fn checkpoints(&self) -> Result<Vec<PathBuf>> {
-        let folder = self.file("checkpoints");
-        let entries = fs::read_dir(&folder).map_err(|e| Error::io("read", &folder, &e))?;
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+        let mut paths = entries(&self.file("checkpoints"))?;
         paths.retain(|p| p.extension().is_some_and(|e| e == "safetensors"));
-        paths.sort();
         Ok(paths)
     }
 

@@ -6,7 +6,7 @@
 
 use super::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{entries, is_there, read_bytes, write_bytes};
+use pcp_core::io::atomic::{entries, has_file, is_there, read_bytes, write_bytes};
 use pcp_core::io::tensors::{Tensors, hex, sha256_of};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -59,7 +59,7 @@ impl RunFolder {
     fn write_checksums(&self, names: Vec<String>, more: Option<(&str, String)>) -> Result<()> {
         let mut text = String::new();
         for name in &names {
-            if is_there(&self.file(name))? {
+            if has_file(&self.file(name))? {
                 text += &format!("{}  {name}\n", sha256_of(&self.file(name))?);
             }
         }
@@ -81,7 +81,7 @@ impl RunFolder {
     pub fn whole(&self, name: &str) -> Result<PathBuf> {
         let path = self.file(name);
         if let Some(sum) = self.checksums()?.get(name)
-            && is_there(&path)?
+            && has_file(&path)?
             && sha256_of(&path)? != *sum
         {
             return Err(Error::file(
@@ -114,7 +114,7 @@ impl RunFolder {
         let finished = is_there(&self.file("result.json"))?;
         for (name, sum) in &listed {
             let path = self.file(name);
-            let reason = match is_there(&path)? {
+            let reason = match has_file(&path)? {
                 true if sha256_of(&path)? == *sum => None,
                 true => Some("its checksum is another".to_string()),
                 // A run that was killed just before its end: it writes it when it goes on.
@@ -123,8 +123,10 @@ impl RunFolder {
             };
             count(name.clone(), reason);
         }
-        let mut own: Vec<PathBuf> = self.checkpoints().unwrap_or_default();
-        own.extend([self.last_weights(), self.best_weights()].into_iter().filter(|path| path.is_file()));
+        let mut own = self.checkpoints()?;
+        for path in [self.last_weights(), self.best_weights()] {
+            own.extend(has_file(&path)?.then_some(path));
+        }
         own.extend(self.snapshots()?);
         for path in own {
             let name = path.strip_prefix(&self.path).unwrap_or(&path).display().to_string();
@@ -139,8 +141,8 @@ impl RunFolder {
     }
 
     /// Whether the run has a list of checksums.
-    pub fn has_checksums(&self) -> bool {
-        self.file(FILE).is_file()
+    pub fn has_checksums(&self) -> Result<bool> {
+        has_file(&self.file(FILE))
     }
 }
 

@@ -124,6 +124,7 @@ fn what_the_system_cannot_tell_is_no_absence() {
     fs::write(dir.path().join("a"), "x").unwrap();
     let there = |path: &Path| is_there(path).unwrap();
     assert!(there(dir.path()) && there(&file));
+    assert!(has_file(&file).unwrap() && !has_file(dir.path()).unwrap() && !has_file(&dir.path().join("c")).unwrap());
     assert!(!there(&dir.path().join("c")) && !there(&file.join("below a file")));
     assert!(!there(&dir.path().join("n".repeat(300))), "no file has such a name");
     assert_eq!(entries(dir.path()).unwrap(), [dir.path().join("a"), file.clone()]);

@@ -123,7 +123,11 @@ impl ClusterFiles<'_> {
             tile("Smallest", summary.smallest, "images"),
         ];
         if let Some(unsorted) = summary.unsorted {
-            tiles.push(tile("Unsorted", unsorted, "fewer than four of their ten nearest are in their cluster"));
+            tiles.push(tile(
+                "Unsorted",
+                unsorted,
+                "fewer than two in five of their nearest neighbours are in their cluster",
+            ));
         }
         let status = |i: usize| if self.found.is_unsorted(i) { Status::Filtered } else { Status::Kept };
         Collection {

@@ -169,9 +169,9 @@ pub fn detect_train(options: &DetectTrainOptions, observer: &Arc<dyn Observer>) 
 /// that of a training that was not. Of a finished training it returns the result.
 pub fn detect_resume(path: &Path, observer: &Arc<dyn Observer>) -> Result<DetectorResult> {
     let run = RunFolder::open_as(&DETECTION, path)?;
-    let (settings, about) = match run.checkpoints().is_ok_and(|found| !found.is_empty()) {
-        true => DetectorSettings::read_any(&run)?,
-        false => DetectorSettings::read(&run)?,
+    let (settings, about) = match run.checkpoints()?.is_empty() {
+        false => DetectorSettings::read_any(&run)?,
+        true => DetectorSettings::read(&run)?,
     };
     if let Some(result) = run.read_result_as()? {
         observer.note(&format!("{} is finished; this is its result", path.display()));

@@ -4,7 +4,6 @@ use super::{EmbeddedSplit, MeasuredImages, read_report, write_report};
 use crate::evaluate::clusters::{
     AnyNumberScore, ClusterScore, EpochFilter, STARTS, filters, of_run, score, score_by_neighbours, score_of_any_number,
 };
-use crate::jobs::cluster::MOST_BY_NEIGHBOURS;
 use crate::jobs::part::on_pool;
 use crate::observe::Observer;
 use crate::run::RunFolder;
@@ -109,7 +108,7 @@ pub fn eval_clusters(options: &EvalClustersOptions, observer: &Arc<dyn Observer>
     let (score, by_neighbours, any_number) = on_pool("clustering", starts, observer, move |part| {
         let labels = labels.as_ref();
         let by_centres = score(&features, &ids, labels, k, seed, &mut |done| part.step(done as usize, starts))?;
-        let near = k <= MOST_BY_NEIGHBOURS;
+        let near = k <= pcp_core::spectral::MOST;
         let near =
             near.then(|| score_by_neighbours(&features, &ids, labels, k, seed, &mut |_, _| part.step(starts, starts)));
         let any = (images > 2)
