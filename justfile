@@ -20,6 +20,10 @@ exports:
 python *arguments:
     python/test {{arguments}}
 
+# Several processes by MPI
+mpi *arguments:
+    tests/mpi/run {{arguments}}
+
 # Event files in TensorBoard's own reader
 tensorboard:
     tests/tensorboard/run

@@ -64,3 +64,5 @@ mod systems;
 #[cfg(target_os = "linux")]
 #[path = "program/terminals.rs"]
 mod terminals;
+#[path = "program/together.rs"]
+mod together;

@@ -4,7 +4,7 @@ use super::input::{EmbeddingsArgs, KMeansArgs, kmeans_options, written};
 use super::{progress, table};
 use clap::{Args, ValueEnum};
 use pcp::jobs::folders::How;
-use pcp::jobs::{ClusterBy, ClusterCount, ClusterOptions, ClusterSummary, cluster};
+use pcp::jobs::{ClusterBy, ClusterCount, ClusterOptions, ClusterSummary, UNSORTED_MEANS, cluster};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
 use std::path::PathBuf;
@@ -101,8 +101,7 @@ fn show(s: &ClusterSummary) -> String {
         ("mean squared distance".into(), format!("{:.6}", s.objective / s.rows.max(1) as f64)),
     ];
     if let Some(unsorted) = s.unsorted {
-        let why = "fewer than two in five of their nearest neighbours are in their cluster";
-        rows.insert(3, ("unsorted".into(), format!("{unsorted}  ({why})")));
+        rows.insert(3, ("unsorted".into(), format!("{unsorted}  ({UNSORTED_MEANS})")));
     }
     if s.empty > 0 {
         rows.push(("empty clusters".into(), s.empty.to_string()));

@@ -22,6 +22,7 @@ mod search;
 mod serve;
 mod table;
 mod terminal;
+mod together;
 mod train;
 
 pub use train::REVISION;
@@ -136,9 +137,14 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
         true => {}
         false => {
             first.get_or_init(Instant::now);
-            say("stopping; press Ctrl-C again to quit at once");
+            if together::speaks() {
+                say("stopping; press Ctrl-C again to quit at once");
+            }
         }
     });
+    // The signal by which SLURM warns before the time of a job is over.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGUSR1, stop.flag());
     let parsed = help::command().try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
     let outcome = match parsed {
         Ok(cli) => match handler {
@@ -146,7 +152,11 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
                 if cli.no_cache {
                     pcp::data::pixel_cache::disable();
                 }
-                catch_unwind(AssertUnwindSafe(|| run(cli.verb, &stop))).unwrap_or_else(|p| Err(panicked(p.as_ref())))
+                let done = catch_unwind(AssertUnwindSafe(|| run(cli.verb, &stop)));
+                let done = done.unwrap_or_else(|p| Err(panicked(p.as_ref())));
+                // Where several processes work together, one that fails ends here.
+                done.as_ref().err().into_iter().for_each(together::fail);
+                done
             }
             Err(e) => Err(Error::usage(format!("cannot listen for Ctrl-C: {e}"), "run it from an ordinary shell")),
         },
@@ -157,8 +167,9 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
         }
         Err(e) => Err(help::usage(&e)),
     };
-    match outcome {
+    let code = match outcome {
         Ok(()) => 0,
+        Err(e) if !together::speaks() => e.exit_code(),
         Err(e) => {
             // A stop that was asked for is no error.
             let kind = if e.kind == Kind::Stopped { "" } else { "error: " };
@@ -166,7 +177,9 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
             say(&format!("hint: {}", one_line(&flags::flags(&e.hint))));
             e.exit_code()
         }
-    }
+    };
+    together::end();
+    code
 }
 
 /// The command line after the program's name.
@@ -198,6 +211,14 @@ fn run(verb: Verb, stop: &Cancel) -> Result<()> {
         Verb::Reproduce(args) => reproduce::run(*args, stop),
         Verb::Bench(verb) => bench::run(verb, stop),
     }
+}
+
+/// Sets how many threads work; 0 for all cores, of which every one of `processes` on this machine has a part.
+fn use_threads_of(threads: usize, processes: usize) -> Result<()> {
+    // Those that this process may use: a part of the machine's, where its starter has divided them already.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = (together::cores_of_machine().unwrap_or(cores) / processes.max(1)).max(1);
+    use_threads(if threads == 0 && processes > 1 { cores.min(share) } else { threads })
 }
 
 /// Sets how many threads work; 0 for all cores.

@@ -222,11 +222,11 @@ impl Session {
         }
         let (request, caller) = (job.run.request()?, train::caller(self.command(job)));
         if begun.is_some() {
-            let options = ResumeOptions { run: folder.clone(), request, no_report: true, caller };
+            let options = ResumeOptions { request, no_report: true, caller, ..ResumeOptions::new(&folder) };
             resume(&options, &progress::training(self.args.quiet, stop))?;
         } else {
             let out = Some(folder.clone());
-            let options = TrainOptions { request, out, overwrite: false, no_report: true, caller };
+            let options = TrainOptions { request, out, no_report: true, caller, ..TrainOptions::default() };
             train::begin(&options, self.args.quiet, stop)?;
         }
         RunFolder::open(&folder)

@@ -35,5 +35,21 @@ pub fn forecast(found: &Forecast) -> String {
         rows.push(("clusters".into(), shown.join(", ")));
     }
     rows.push(("time in all".into(), format!("about {}", duration(found.seconds))));
+    if let Some(spread) = &found.processes {
+        let [images, vectors, step] = spread.memory;
+        let [views, embeddings, norm, weights] = spread.step_bytes.map(bytes);
+        let [computing, told] = spread.step_seconds.map(|s| format!("{:.1} ms", s * 1000.0));
+        let told_of = |what: &str, text: String| (format!("{} processes: {what}", spread.processes), text);
+        rows.push(told_of("memory of each", bytes(images + vectors + step)));
+        let messages = format!("{views} views, {embeddings} embeddings, {norm} batch norm, {weights} gradients");
+        rows.push(told_of("received in a step", format!("{messages}, in {} messages", spread.step_messages)));
+        rows.push(told_of("a step", format!("{computing} of computing, {told} of messages at 10 gigabits a second")));
+        let clustering = (bytes(spread.feature_bytes), bytes(spread.assignment_bytes));
+        rows.push(told_of(
+            "received to cluster",
+            format!("{} of features, {} an assignment", clustering.0, clustering.1),
+        ));
+        rows.push(told_of("time in all", format!("about {}", duration(spread.seconds))));
+    }
     format!("\n{}  nothing was written\n", columns(&rows))
 }

@@ -3,13 +3,13 @@
 use super::data::offer;
 use super::serve::PageArgs;
 use super::terminal::say;
-use super::{progress, table};
+use super::{progress, table, together};
 use clap::Parser;
 use pcp::config::SettingsLayer;
 use pcp::jobs::{
     Caller, ExtendOptions, ResumeOptions, RunRequest, TrainOptions, TrainResult, extend, forecast, resume, train,
 };
-use pcp::observe::Observer;
+use pcp::observe::{Observer, Silent};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_serve::{Catalogue, Watch};
@@ -35,6 +35,8 @@ Examples:
   pcp train PHOTOS/ --serve --open                           watch it in the browser, and explore it afterwards
   pcp train PHOTOS/ --decisions runs/photos                  without the images that were removed on the page of pcp serve
   pcp train PHOTOS/ --dry-run                                what would it take?
+  pcp train PHOTOS/ --preset pcp --dry-run --processes 64    and with 64 processes?
+  mpirun -n 4 pcp train PHOTOS/ --preset pcp --epochs 200    several processes, built with --features mpi (docs/scale.md)
 
 Systems (--preset): pcp (default), pcp-nowarm, pcp-paper, pcp-release, pc, pc-cpr, dc, ir, is, and, and-oneoff, la,
 deepcluster, moco, moco2, simclr, emp, pcp-plus, supervised, random. Data: bundled, folder, idx, cifar10, cifar100, in100, cub200.
@@ -125,6 +127,9 @@ pub struct Args {
     /// Try a few steps, say what the run will take (memory, disk, time, clusters over the epochs), and write nothing
     #[arg(long, conflicts_with_all = ["resume", "overwrite", "out"])]
     dry_run: bool,
+    /// With --dry-run: also say what as many processes would take, each on a machine like this one
+    #[arg(long, value_name = "N", requires = "dry_run")]
+    processes: Option<usize>,
     /// Write no report.html at the end
     #[arg(long)]
     no_report: bool,
@@ -198,16 +203,27 @@ impl Args {
 }
 
 pub fn run(args: Args, stop: &Cancel) -> Result<()> {
-    super::use_threads(args.threads)?;
+    if args.dry_run || args.extend.is_some() || args.serve.is_some() {
+        together::require_one("training with --dry-run, --extend or --serve")?;
+    }
+    let team = together::team(stop)?;
+    super::use_threads_of(args.threads, team.on_this_machine())?;
     let (request, no_report) = (args.request()?, args.no_report);
+    // Several processes stop when all of them have agreed on it; one of them writes and prints.
+    let agreed = Cancel::default();
+    let (stop, quiet) = (if team.several() { &agreed } else { stop }, args.quiet);
     if args.dry_run {
         let quiet = args.quiet || args.json;
         let observer = progress::training(quiet, stop);
-        let found = with_offer(&request, &observer, quiet, stop, |observer| forecast(&request, observer))?;
+        let found =
+            with_offer(&request, &observer, quiet, stop, |observer| forecast(&request, args.processes, observer))?;
         return if args.json { super::print_json(&found) } else { super::print(table::forecast(&found).trim_end()) };
     }
     let caller = caller(command(crate::words()));
-    let mut observer = progress::training(args.quiet, stop);
+    let mut observer = match team.leads() {
+        true => progress::training(quiet, stop),
+        false => Arc::new(Silent(stop.clone())),
+    };
     let mut page = None;
     if let Some(port) = args.serve {
         let watch = Watch::new(observer);
@@ -216,14 +232,19 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
     }
     let (out, overwrite) = (args.out, args.overwrite);
     let done = match (args.resume, args.extend) {
-        (Some(run), _) => resume(&ResumeOptions { run, request, no_report, caller }, &observer)?,
+        (Some(run), _) => resume(&ResumeOptions { run, request, no_report, caller, team: team.clone() }, &observer)?,
         (None, Some(run)) => extend(&ExtendOptions { run, request, out, overwrite, no_report, caller }, &observer)?,
         (None, None) => {
-            let options = TrainOptions { request, out, overwrite, no_report, caller };
-            with_offer(&options.request, &observer, args.quiet, stop, |observer| train(&options, observer))?
+            let options = TrainOptions { request, out, overwrite, no_report, caller, team: team.clone() };
+            match team.several() {
+                true => train(&options, &observer)?,
+                false => with_offer(&options.request, &observer, quiet, stop, |observer| train(&options, observer))?,
+            }
         }
     };
-    show(&done, args.json)?;
+    if team.leads() {
+        show(&done, args.json)?;
+    }
     if let Some(page) = page {
         say("the page is still there; Ctrl-C ends it");
         page.wait(stop);

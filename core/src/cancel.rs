@@ -25,6 +25,11 @@ impl Cancel {
         self.0.load(Ordering::SeqCst)
     }
 
+    /// The flag itself, for handlers of signals.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+
     /// An error of kind `Stopped` once a stop was requested.
     pub fn check(&self) -> Result<()> {
         if self.requested() { Err(Error::stopped()) } else { Ok(()) }

@@ -16,8 +16,10 @@ mod cells;
 mod multistart;
 mod repair;
 pub(crate) mod seeding;
+mod shared;
 
 pub use multistart::MultiStart;
+pub use shared::kmeans_among;
 
 use pulp::Arch;
 use rayon::prelude::*;

@@ -61,6 +61,7 @@ pub mod neighbours;
 pub mod outliers;
 pub mod patches;
 pub mod pca;
+pub mod peers;
 pub mod purify;
 pub mod quality;
 pub mod readout;

@@ -17,6 +17,7 @@ use crate::dots::half::{self, HalfRows, PackedHalves};
 use crate::dots::short::Basis;
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::matrix::{Matrix, dot};
+use crate::peers::Peers;
 use groups::Groups;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -47,7 +48,29 @@ pub fn nearest(
     exclude_self: bool,
     tick: &(dyn Fn(usize) + Sync),
 ) -> Neighbours {
-    let k = k.min(bank.rows.saturating_sub(usize::from(exclude_self)));
+    search(queries, bank, k, exclude_self.then_some(0), tick)
+}
+
+/// As [`nearest`]; every one of `peers` searches for its share of the queries, and all of them get the whole result, to the bit.
+pub fn nearest_among(peers: &dyn Peers, queries: &Matrix, bank: &Matrix, k: usize, exclude_self: bool) -> Neighbours {
+    if peers.count() == 1 {
+        return nearest(queries, bank, k, exclude_self, &|_| ());
+    }
+    let own = peers.own(queries.rows);
+    let values = queries.values[own.start * queries.dim..own.end * queries.dim].to_vec();
+    let part = Matrix { rows: own.len(), dim: queries.dim, values };
+    let Neighbours { k, index, similarity } = search(&part, bank, k, exclude_self.then_some(own.start), &|_| ());
+    let counts: Vec<usize> = peers.shares(queries.rows).iter().map(|rows| rows * k).collect();
+    Neighbours {
+        k,
+        index: peers.all_gather_values(&index, &counts),
+        similarity: peers.all_gather_values(&similarity, &counts),
+    }
+}
+
+/// As [`nearest`]; where the queries are rows of the bank, none of which finds itself, `own` is the bank row of the first.
+fn search(queries: &Matrix, bank: &Matrix, k: usize, own: Option<usize>, tick: &(dyn Fn(usize) + Sync)) -> Neighbours {
+    let k = k.min(bank.rows.saturating_sub(usize::from(own.is_some())));
     let mut neighbours = Neighbours { k, index: vec![0; queries.rows * k], similarity: vec![0.0; queries.rows * k] };
     if neighbours.index.is_empty() {
         tick(queries.rows);
@@ -64,7 +87,7 @@ pub fn nearest(
             queries: &queries.values[first * queries.dim..][..served * queries.dim],
             bank: &bounds.bank,
             places: &bounds.groups.places,
-            own: exclude_self.then_some(first),
+            own: own.map(|own| own + first),
             slack: &bounds.slack[first..][..served],
             threshold: vec![f32::NAN; served],
             keys: vec![Vec::with_capacity(2 * k + WIDTH); served],

@@ -45,6 +45,11 @@ const COLUMNS: usize = 32;
 /// as the others.
 pub const SORTED: f32 = 0.4;
 
+/// Whether a row of this agreement ([`NeighbourClusters::agreement`]) is unsorted.
+pub fn is_unsorted(agreement: f32) -> bool {
+    agreement < SORTED
+}
+
 /// Clusters by neighbours.
 #[derive(Clone, Debug)]
 pub struct NeighbourClusters {

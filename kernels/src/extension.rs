@@ -6,7 +6,7 @@ mod storage;
 use crate::level::{Precision, at_level, at_number};
 use crate::memory::{Ptr, Scratch};
 use crate::number::convert;
-use crate::{Conv, Sgd, pool};
+use crate::{Batches, Conv, Sgd, pool};
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
@@ -45,7 +45,7 @@ pub trait Kernels: Backend {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         #[extension_type] residual: Residual<Self>,
-        views: usize,
+        batches: Batches,
         conv: Conv,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 
@@ -133,13 +133,13 @@ impl Kernels for Flex {
         gamma: FlexTensor,
         beta: FlexTensor,
         residual: Residual<Self>,
-        views: usize,
+        batches: Batches,
         conv: Conv,
     ) -> (FlexTensor, FlexTensor, FlexTensor) {
         let (gamma, beta) = (contiguous(gamma), contiguous(beta));
         let norm = Norm::Batch { gamma: values(&gamma), beta: values(&beta) };
-        let k = values(&gamma).len();
-        let (y, moments, _) = layer::forward(x, weight, norm, residual.into_option(), views, conv);
+        let (views, k) = (batches.views, values(&gamma).len());
+        let (y, moments, _) = layer::forward(x, weight, norm, residual.into_option(), batches, conv);
         (y, small(moments.mean, &[views, k]), small(moments.variance, &[views, k]))
     }
 
@@ -275,7 +275,7 @@ impl<C: CheckpointStrategy> Kernels for Autodiff<Flex, C> {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         residual: Residual<Self>,
-        views: usize,
+        batches: Batches,
         conv: Conv,
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         let residual = residual.into_option();
@@ -286,10 +286,10 @@ impl<C: CheckpointStrategy> Kernels for Autodiff<Flex, C> {
             .stateful();
         let (gamma, beta) = (contiguous(gamma.into_primitive()), contiguous(beta.into_primitive()));
         let norm = Norm::Batch { gamma: values(&gamma), beta: values(&beta) };
-        let k = values(&gamma).len();
+        let (views, k) = (batches.views, values(&gamma).len());
         let residual = residual.map(|r| r.into_primitive());
         let (y, moments, saved) =
-            layer::forward(x.into_primitive(), weight.into_primitive(), norm, residual, views, conv);
+            layer::forward(x.into_primitive(), weight.into_primitive(), norm, residual, batches, conv);
         let y = match prepared {
             OpsKind::Tracked(p) => p.finish(saved, y),
             OpsKind::UnTracked(p) => p.finish(y),
@@ -318,7 +318,7 @@ impl<C: CheckpointStrategy> Kernels for Autodiff<Flex, C> {
         match prepared {
             OpsKind::Tracked(p) => {
                 let norm = Norm::Fixed { scale: values(&scale), shift: values(&shift) };
-                let (y, _, saved) = layer::forward(x, weight, norm, residual, 1, conv);
+                let (y, _, saved) = layer::forward(x, weight, norm, residual, 1.into(), conv);
                 p.finish(saved, y)
             }
             OpsKind::UnTracked(p) => {

@@ -85,7 +85,8 @@ fn layers_in<S: Simd, E: Number<S>>(shape: Shape, end: bool) {
     let moments = layer::convolve_with_moments::<S, E>(&shape, &x, &weight, &mut z);
     let (affine, inverse) = layer::normalisation(&moments, &gamma, &beta);
     layer::normalise::<S, E>(&shape, &z, &affine, Some(&residual), &mut y);
-    let kept = Kept { shape, affine, mean: moments.mean, inverse, batch_statistics: true };
+    let rows = (shape.output_len() / shape.k / shape.views) as f64;
+    let kept = Kept { shape, affine, mean: moments.mean, inverse, batch_statistics: true, rows, across: None };
     let out = Outputs { x: Some(&mut dx[..]), add: false, w: &mut dw };
     layer::backward::<S, E>(&kept, &x, &weight, &z, Incoming::MaskedBy(&mut dy, &y), out);
     let out = Outputs { x: Some(&mut dx[..]), add: true, w: &mut dw };

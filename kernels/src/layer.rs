@@ -5,7 +5,8 @@ use crate::norm::{self, Affine, Gradient, Mask, statistics_len};
 use crate::number::{Number, add};
 use crate::simd::{Simd, padded};
 use crate::winograd::Finish;
-use crate::{BN_EPS, direct, winograd};
+use crate::{Across, BN_EPS, direct, winograd};
+use std::sync::Arc;
 
 /// The shape of a layer and what follows its convolution.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,21 @@ pub struct Moments {
     pub variance: Vec<f32>,
 }
 
+impl Moments {
+    /// The moments of the rows of all processes, of which this one has `rows` in every view; and how many rows these are.
+    pub fn merged(&self, rows: f64, across: &dyn Across) -> (Moments, f64) {
+        let squares = self.variance.iter().zip(&self.mean).map(|(v, m)| f64::from(*v) + f64::from(*m) * f64::from(*m));
+        let means = self.mean.iter().map(|m| f64::from(*m));
+        let mut sums: Vec<f64> = std::iter::once(1.0).chain(means).chain(squares).map(|x| x * rows).collect();
+        across.sum(&mut sums);
+        let (total, sums) = (sums[0], &sums[1..]);
+        let (means, squares) = sums.split_at(self.mean.len());
+        let variance = |(m, s): (&f64, &f64)| (s / total - m / total * (m / total)).max(0.0) as f32;
+        let mean = means.iter().map(|m| (m / total) as f32).collect();
+        (Moments { mean, variance: means.iter().zip(squares).map(variance).collect() }, total)
+    }
+}
+
 /// `z = conv(x, w)` and its moments per view.
 pub fn convolve_with_moments<S: Simd, E: Number<S>>(shape: &Shape, x: &[E], w: &[f32], z: &mut [E]) -> Moments {
     assert_eq!(z.len(), shape.output_len());
@@ -152,6 +168,10 @@ pub struct Kept {
     pub inverse: Vec<f32>,
     /// Whether mean and deviation came from `z` itself, so that gradients flow through them.
     pub batch_statistics: bool,
+    /// Rows of `z` in a view, over all processes.
+    pub rows: f64,
+    /// The processes that have the other rows.
+    pub across: Option<Arc<dyn Across>>,
 }
 
 /// Gradients by the parameters of the normalisation.
@@ -208,7 +228,13 @@ pub fn backward<S: Simd, E: Number<S>>(
             (&*dy, sums, false)
         }
     };
-    let rows = (z.len() / k / views) as f64;
+    let (mut all_sums, mut all_products) = (sum.clone(), product.clone());
+    if let Some(across) = kept.across.as_deref().filter(|_| kept.batch_statistics) {
+        let mut both = [all_sums, all_products].concat();
+        across.sum(&mut both);
+        all_products = both.split_off(views * k);
+        all_sums = both;
+    }
     let mut coefficients = vec![0.0; views * 4 * kp];
     let (mut gamma, mut beta) = (vec![0.0; k], vec![0.0; k]);
     for i in 0..views * k {
@@ -220,9 +246,9 @@ pub fn backward<S: Simd, E: Number<S>>(
         c[channel] = kept.affine.scale[i];
         c[kp + channel] = kept.affine.shift[i];
         if kept.batch_statistics {
-            let p = -scale * inverse * inverse * product[i] / rows;
+            let p = -scale * inverse * inverse * all_products[i] / kept.rows;
             c[2 * kp + channel] = p as f32;
-            c[3 * kp + channel] = (-scale * sum[i] / rows - p * kept.mean[i] as f64) as f32;
+            c[3 * kp + channel] = (-scale * all_sums[i] / kept.rows - p * kept.mean[i] as f64) as f32;
         }
     }
     let d = Gradient { g, z, coefficients: &coefficients, stride: kp, relu };

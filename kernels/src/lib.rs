@@ -40,6 +40,8 @@ pub use level::{Level, Precision, bf16_supported, force_level, level};
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 use extension::{Kernels, Residual};
+use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Whether our kernels can take a tensor: f32 or bf16 on Flex, with or without autodiff.
 fn ours<const D: usize>(x: &Tensor<D>) -> bool {
@@ -94,21 +96,47 @@ pub struct Normalised {
     pub variance: Tensor<2>,
 }
 
-/// `relu?(batch_norm(conv(x, weight)) * gamma + beta + residual)` with batch statistics.
+/// Processes that each have a part of a batch.
+pub trait Across: Debug + Send + Sync {
+    /// Replaces every value by its sum over the processes, the same bits in all of them.
+    fn sum(&self, values: &mut [f64]);
+}
+
+/// What the statistics of a batch norm are taken over.
+#[derive(Clone, Debug)]
+pub struct Batches {
+    /// Equal parts of the batch, one after the other: each is normalised with its own mean and variance.
+    pub views: usize,
+    /// Processes with other rows of every part, whose statistics are those of all rows together. All of them make the same layers in
+    /// the same order.
+    pub across: Option<Arc<dyn Across>>,
+}
+
+impl From<usize> for Batches {
+    fn from(views: usize) -> Self {
+        Batches { views, across: None }
+    }
+}
+
+/// `relu?(batch_norm(conv(x, weight)) * gamma + beta + residual)` with the statistics of `batches`.
 ///
-/// The batch is `views` equal parts one after the other, and each part is normalised with its own mean and variance.
-/// Gradients flow into `x`, `weight`, `gamma`, `beta` and `residual`.
+/// Gradients flow into `x`, `weight`, `gamma`, `beta` and `residual`; those by the parameters are of this process's rows alone.
+///
+/// # Panics
+/// With several processes on a device other than Flex.
 pub fn conv_bn(
     x: Tensor<4>,
     weight: Tensor<4>,
     gamma: Tensor<1>,
     beta: Tensor<1>,
     residual: Option<Tensor<4>>,
-    views: usize,
+    batches: impl Into<Batches>,
     conv: Conv,
 ) -> Normalised {
+    let batches = batches.into();
     if !ours(&x) {
-        return stock::conv_bn(x, weight, gamma, beta, residual, views, conv);
+        assert!(batches.across.is_none(), "several processes share batches on Burn's Flex device alone");
+        return stock::conv_bn(x, weight, gamma, beta, residual, batches.views, conv);
     }
     let residual = argument(residual, &x);
     let (output, mean, variance) = Dispatch::kernel_conv_bn(
@@ -117,7 +145,7 @@ pub fn conv_bn(
         gamma.into_dispatch(),
         beta.into_dispatch(),
         residual,
-        views,
+        batches,
         conv,
     );
     Normalised {

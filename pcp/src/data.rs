@@ -11,10 +11,13 @@ pub mod facts;
 pub mod fetch;
 mod images;
 mod memory_budget;
+mod note;
 mod origin;
 mod pictures;
 pub mod pixel_cache;
 mod prefetch;
+mod routed;
+mod share;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -48,12 +51,15 @@ use crate::decisions::Decided;
 use images::PixelSums;
 use pcp_core::error::{Error, Result, listed, nearest};
 pub use pcp_core::labels::Labels;
+use pcp_core::peers::Team;
 
 pub use check::{Check, ClassCount, Size, check};
 pub use images::{Images, Sample};
 pub use origin::{FileStamp, Stamp};
 pub use pictures::{FileRow, PictureBatch, Pictures};
 pub use prefetch::Prefetch;
+pub use routed::Routed;
+pub use share::BatchShare;
 pub use survey::{Survey, count_images, survey};
 pub use view::{Batch, CleanView};
 
@@ -105,6 +111,8 @@ pub struct Dataset {
     pub splits: SplitFolders,
     /// Size and modification time of every file when it was read, unreadable ones included; empty for the bundled images.
     pub stamps: Vec<FileStamp>,
+    /// The processes that have read it, each a part of the images.
+    pub team: Team,
 }
 
 /// The folders of a data set's splits, by their names.
@@ -306,6 +314,8 @@ pub struct Load {
     /// What was decided about the images: those to remove and copies are left out, labels of folders' images are as decided. The others keep
     /// their ids.
     pub decided: Option<Arc<Decided>>,
+    /// The processes that read it together, each a part of the images.
+    pub team: Team,
 }
 
 impl Load {
@@ -320,6 +330,7 @@ impl Load {
             cache: Cache::Auto,
             strict: false,
             decided: None,
+            team: Team::default(),
         }
     }
 
@@ -360,12 +371,13 @@ pub type Tick<'a> = &'a (dyn Fn(usize, usize) + Sync);
 pub fn load(load: &Load, tick: Tick) -> Result<Dataset> {
     load.validate()?;
     let mut dataset = match &load.source {
-        Source::Bundled => bundled::plan(load)?.read(load, tick),
+        Source::Bundled => bundled::plan(load)?.read(load, tick)?,
         Source::Cifar10 => cifar::CIFAR10.read(load, tick)?,
         Source::Cifar100 => cifar::CIFAR100.read(load, tick)?,
-        Source::Folder(path) => folder::plan(path, load)?.read(load, tick),
+        Source::Folder(path) => folder::plan(path, load)?.read(load, tick)?,
         Source::Idx(path) => idx::read(path, load, tick)?,
     };
+    dataset.team = load.team.clone();
     if let Some(decided) = &load.decided {
         dataset.relabel(decided);
     }

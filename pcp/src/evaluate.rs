@@ -14,7 +14,7 @@ use crate::patches::PatchModel;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
-use pcp_core::neighbours::{accuracy, nearest, vote};
+use pcp_core::neighbours::{accuracy, nearest_among, vote};
 use std::sync::Arc;
 
 /// Measures weighted kNN accuracy: of the test images, or, without them, of each training image among the others.
@@ -117,6 +117,11 @@ impl Probe {
         Probe { kind, ..self.clone() }
     }
 
+    /// Whether it measures embeddings, and no other features.
+    pub fn of_embeddings(&self) -> bool {
+        self.kind == FeatureKind::Embedding
+    }
+
     /// Neighbours that an image has at the most.
     pub fn available(&self) -> usize {
         self.dataset.train.images.len() - usize::from(!self.tests)
@@ -193,12 +198,9 @@ impl Probe {
         })?
     }
 
-    /// Accuracy of the features that patches give, in percent; those of the training images need not be made again.
-    pub fn patches(&self, model: &PatchModel, train: Option<Arc<Matrix>>, observer: &Arc<dyn Observer>) -> Result<f64> {
-        let train = match train {
-            Some(train) => train,
-            None => Arc::new(model.embed(self.loader.images(Part::Train), observer)?),
-        };
+    /// Accuracy of the features that patches give, in percent.
+    pub fn patches(&self, model: &PatchModel, observer: &Arc<dyn Observer>) -> Result<f64> {
+        let train = Arc::new(model.embed(self.loader.images(Part::Train), observer)?);
         let test = self.tests.then(|| model.embed(self.loader.images(Part::Test), observer)).transpose()?;
         self.features(train, test, observer.cancel())
     }
@@ -218,9 +220,15 @@ impl Probe {
     fn pixel_accuracy(&self) -> Result<f64> {
         let loader = self.loader.with_side(self.pixel_side());
         let features = |part: Part| -> Result<Matrix> {
-            let rows: Vec<usize> = (0..loader.images(part).len()).collect();
+            let (images, team) = (loader.images(part), loader.team());
+            let own = |row: &usize| !team.several() || images.reader(*row) == team.rank();
+            let rows: Vec<usize> = (0..images.len()).filter(own).collect();
             let batch = loader.batch(part, &Draw::first(&rows), &[View::Clean])?;
-            Ok(Matrix::new((batch.pixels.len() / batch.rows.max(1)).max(1), batch.pixels).normalised())
+            let dim = 3 * loader.side() * loader.side();
+            let mut counts = vec![0; team.count()];
+            (0..images.len()).for_each(|row| counts[images.reader(row)] += dim);
+            let values = if team.several() { team.all_gather_values(&batch.pixels, &counts) } else { batch.pixels };
+            Ok(Matrix::new(dim, values).normalised())
         };
         let test = self.tests.then(|| features(Part::Test)).transpose()?;
         Ok(self.accuracy(&features(Part::Train)?, test.as_ref()))
@@ -233,7 +241,7 @@ impl Probe {
             Some(labels) => &labels.of,
             None => of,
         };
-        let neighbours = nearest(test.unwrap_or(train), train, self.k, test.is_none(), &|_| ());
+        let neighbours = nearest_among(&*self.dataset.team, test.unwrap_or(train), train, self.k, test.is_none());
         accuracy(&vote(&neighbours, of, classes.len(), self.k, self.tau), truth)
     }
 }

@@ -63,11 +63,11 @@ pub use crate::evaluate::clusters::{Agreement, AnyNumberScore, ClusterRow, Clust
 pub use crate::evaluate::finetune::{FinetuneResult, FinetuneSettings};
 pub use crate::evaluate::heatmap::HeatInBoxes;
 pub use crate::evaluate::linear::{LinearResult, LinearSettings};
-pub use crate::train::{Ahead, Forecast};
+pub use crate::train::{Ahead, Forecast, Spread};
 pub use check::{CheckResult, check};
 pub use cluster::{
     ChosenBy, ClusterBy, ClusterCount, ClusterOptions, ClusterResult, ClusterSummary, ClusteredRow, KMeansOptions,
-    cluster,
+    UNSORTED_MEANS, cluster,
 };
 pub use copies::{CopiesOptions, CopiesResult, CopyKind, CopyRow, copies};
 pub use data::{

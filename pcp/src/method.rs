@@ -20,8 +20,9 @@ mod supervised;
 
 use crate::config::{ClusterFeatures, Resolved, System};
 use crate::data::loader::Draw;
-use crate::data::{Batch, Dataset};
+use crate::data::{Batch, BatchShare, Dataset};
 use crate::method::bank::{Bank, Queue};
+use crate::method::objective::BankWork;
 use crate::model::classifier::{self, Classifier};
 use crate::model::{DropoutKey, FeatureKind, Network, Step, Weights};
 use pcp_core::error::{Error, Result};
@@ -59,6 +60,11 @@ impl Plan {
     /// The stable ids of the training images.
     pub fn ids(&self) -> &[u64] {
         self.dataset.train.images.ids()
+    }
+
+    /// How losses over the bank are computed.
+    pub fn bank_work(&self) -> BankWork<'_> {
+        BankWork { precision: self.config.train.precision, peers: &*self.dataset.team }
     }
 
     /// The key of an epoch's random numbers.
@@ -156,9 +162,11 @@ pub struct Task<'a> {
     pub network: &'a Network,
     /// Its weights.
     pub weights: &'a Weights,
-    /// The views: all of view 1, then all of view 2.
+    /// The views, all of view 1, then all of view 2: of the whole batch, the share of this process.
     pub batch: Batch,
-    /// Sample of every row of a view.
+    /// That share, and the parts of the batch.
+    pub share: BatchShare,
+    /// Sample of every row of a view, over all processes.
     pub rows: &'a [usize],
     /// The random numbers of dropout.
     pub dropout: DropoutKey,
@@ -295,13 +303,18 @@ pub trait Method: Send + Sync {
         1
     }
 
+    /// Parts of a batch of `images`, each with batch-norm statistics of its own: its views.
+    fn parts(&self, plan: &Plan, at: At, _images: usize) -> usize {
+        self.views(plan, at)
+    }
+
     /// Forward, loss and backward of one batch.
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let Task { network, weights, batch, rows, dropout, .. } = task;
+        let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
-        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
             let (loss, gradient) =
-                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.config.train.precision);
+                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.bank_work());
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }

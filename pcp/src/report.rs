@@ -112,16 +112,23 @@ pub fn steps() -> usize {
 /// Seconds that the page of a run on `images` images will take on this machine, from a short trial: of the map, which takes longest, and
 /// of thumbnails.
 pub fn page_seconds(images: usize, dim: usize) -> f64 {
-    const POINT: (usize, usize) = (800, 40);
+    const POINTS_TRIED: usize = 800;
+    const ITERATIONS: [usize; 2] = [20, 60];
     let key = Key { purpose: Purpose::Synthetic, seed: 1, round: 0, epoch: 0 };
     let mut stream = key.stream(0, 0);
-    let features = Matrix::new(dim, (0..POINT.0 * dim).map(|_| stream.normal()).collect()).normalised();
-    let began = Instant::now();
-    let _ = tsne(&features, &Tsne { iterations: POINT.1, ..Tsne::default() }, &mut |_| Ok(()));
-    let point = began.elapsed().as_secs_f64() / (POINT.0 * POINT.1) as f64;
+    let features = Matrix::new(dim, (0..POINTS_TRIED * dim).map(|_| stream.normal()).collect()).normalised();
+    let seconds = |iterations: usize| {
+        let began = Instant::now();
+        let _ = tsne(&features, &Tsne { iterations, ..Tsne::default() }, &mut |_| Ok(()));
+        began.elapsed().as_secs_f64() / POINTS_TRIED as f64
+    };
+    // Of a point: an iteration, and what comes before the first.
+    let [few, many] = ITERATIONS.map(seconds);
+    let iteration = (many - few).max(0.0) / (ITERATIONS[1] - ITERATIONS[0]) as f64;
+    let before = (few - iteration * ITERATIONS[0] as f64).max(0.0);
     let shown = images.min(POINTS) as f64;
-    let deeper = (shown.max(2.0).ln() / (POINT.0 as f64).ln()).max(1.0);
-    shown * steps() as f64 * point * deeper + shown * 1e-3
+    let deeper = (shown.max(2.0).ln() / (POINTS_TRIED as f64).ln()).max(1.0);
+    shown * (steps() as f64 * iteration * deeper + before + 1e-3)
 }
 
 /// The section about a run. `images` are its training images, or the error why they cannot be read: then there are no thumbnails.

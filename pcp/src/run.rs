@@ -238,6 +238,11 @@ impl RunFolder {
         Ok(run)
     }
 
+    /// The folder of a run that another process makes and writes to.
+    pub fn of_other(path: &Path) -> RunFolder {
+        RunFolder { path: path.to_path_buf(), lock: None }
+    }
+
     /// The run in `path`.
     pub fn open(path: &Path) -> Result<RunFolder> {
         Self::open_as(&TRAINING, path)

@@ -9,16 +9,16 @@ mod state;
 mod trial;
 mod validate;
 
-pub use forecast::{Ahead, Forecast, forecast};
+pub use forecast::{Ahead, Forecast, Spread, forecast};
 pub use setup::Setup;
 pub use state::{RunProgress, State};
 pub use trial::Trial;
 
 use crate::config::{ClusterFeatures, System};
-use crate::data::Batch;
 use crate::data::loader::{Draw, Part, View};
-use crate::method::{EpochTargets, FoundTargets, Past, StepResult, Task};
-use crate::model::{DropoutKey, FeatureKind, Step};
+use crate::data::{Batch, BatchShare, Routed};
+use crate::method::{At, EpochTargets, FoundTargets, Past, StepResult, Task};
+use crate::model::{DropoutKey, FeatureKind, Step, Weights};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
@@ -26,7 +26,9 @@ use pcp_core::eigen::effective_rank;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::Purpose;
+use plus::CombinedNetwork;
 use state::{Counts, EpochSums, sizes};
+use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,12 +66,14 @@ pub fn train(setup: &Setup, mut state: State) -> Result<RunResult> {
 /// Algorithm 1.
 fn rounds(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result<RunResult> {
     while state.progress.round < setup.plan.config.train.rounds {
+        setup.agree_on(state)?;
         if state.targets.is_none() {
             let features = extract_features(setup, state)?; // (a)
             let found = find_targets(setup, state, features)?; // (b) to (d)
             set_targets(setup, state, found)?;
         }
         train_epoch(setup, state, checkpoints)?; // (e)
+        setup.stop_together()?;
         end_epoch(setup, state)?; // (f)
         checkpoints.save(state)?;
     }
@@ -86,22 +90,25 @@ fn extract_features(setup: &Setup, state: &mut State) -> Result<Matrix> {
         ClusterFeatures::Clean => View::Clean,
         ClusterFeatures::Bank => {
             let rows = state.memory.bank()?.rows.clone().normalised();
-            state.progress.sums.effective_rank = effective_rank(&rows).ok();
+            state.progress.sums.effective_rank = rank(&rows);
             return Ok(rows);
         }
     };
     setup.observer.begin("features", setup.plan.samples());
     let features = setup.embed(&state.weights, view, needed.tap)?;
     let unit = features.clone().normalised();
-    if unit.dim <= RANKED_DIM {
-        state.progress.sums.effective_rank = effective_rank(&unit).ok();
-    }
+    state.progress.sums.effective_rank = rank(&unit);
     state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
     let spread = unit.spread() * (features.dim as f64).sqrt();
     if spread < COLLAPSED {
         setup.warn(Some(at), Warning::Collapse { spread });
     }
     Ok(features)
+}
+
+/// The effective rank of an epoch's features.
+fn rank(features: &Matrix) -> Option<f64> {
+    if features.dim <= RANKED_DIM { effective_rank(features).ok() } else { None }
 }
 
 /// (b) to (d): what the epoch learns from; in PCP, K_t clusters, purified into positive sets.
@@ -113,12 +120,13 @@ fn find_targets(setup: &Setup, state: &mut State, features: Matrix) -> Result<Fo
     }
     let (method, plan, memory) = (setup.method, setup.plan.clone(), state.memory.clone());
     let (history, centroids, before) = (state.history.clone(), state.centroids.clone(), state.previous.clone());
-    let observer = setup.observer.clone();
+    let (observer, team) = (setup.observer.clone(), setup.team().clone());
     let found = setup.cancel().run(move || {
         let positives = before.as_ref().map(|targets| &targets.positives);
         let past = Past { history: &history, centroids: centroids.as_ref(), positives };
         method.find_targets(&plan, at, &features, &memory, past, &mut |_| {
             observer.advance(1);
+            team.agree_to_stop(observer.cancel());
             observer.cancel().check()
         })
     })??;
@@ -131,9 +139,9 @@ fn set_targets(setup: &Setup, state: &mut State, mut found: FoundTargets) -> Res
     let started = Instant::now();
     let at @ (round, epoch) = state.at();
     let samples = setup.plan.samples();
-    if let Some(purified) = &found.purified {
+    if let (Some(purified), Some(run)) = (&found.purified, setup.written()) {
         let alone = || (0..samples as u32).collect();
-        setup.run.write_epoch_clusters(round, epoch, &found.labels.clone().unwrap_or_else(alone), purified)?;
+        run.write_epoch_clusters(round, epoch, &found.labels.clone().unwrap_or_else(alone), purified)?;
     }
     if let Some(labels) = found.labels.clone().filter(|_| setup.plan.schedule.stores(round, epoch)) {
         state.history.push(labels, setup.plan.schedule.history);
@@ -167,10 +175,11 @@ fn train_epoch(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> R
     setup.observer.begin("training", batches.iter().map(Vec::len).sum());
     setup.observer.advance(state.progress.sums.samples);
     let mut started = Instant::now();
-    for made in setup.loader.stream(Part::Train, left, setup.views(at)) {
-        let (draws, batch) = made?;
-        let rows: Vec<usize> = draws.iter().map(|draw| draw.row).collect();
-        let step = step(setup, state, &targets, &draws, batch)?;
+    for made in batch_stream(setup, at, left) {
+        let made = made?;
+        let rows: Vec<usize> = made.0.iter().map(|draw| draw.row).collect();
+        setup.team().agree_to_stop(setup.cancel());
+        let step = step(setup, state, &targets, made)?;
         let StepResult { loss, change } = step.loss;
         if !loss.total.is_finite() {
             let batch = state.progress.batch + 1;
@@ -205,13 +214,18 @@ fn train_epoch(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> R
     Ok(())
 }
 
+/// The views of batches of the epoch `at`; of several processes, each has a share of every batch.
+fn batch_stream(setup: &Setup, at: At, batches: Vec<Vec<Draw>>) -> Routed {
+    let parts = |images: usize| setup.method.parts(&setup.plan, at, images);
+    Routed::new(&setup.loader, batches, setup.views(at), parts)
+}
+
 /// Forward, loss and backward of one batch. Changes nothing.
 fn step(
     setup: &Setup,
     state: &State,
     targets: &Arc<EpochTargets>,
-    draws: &[Draw],
-    batch: Batch,
+    (draws, share, batch): (Vec<Draw>, BatchShare, Batch),
 ) -> Result<Step<StepResult>> {
     let (at, ids) = (state.at(), setup.plan.ids());
     let dropout = DropoutKey {
@@ -223,7 +237,7 @@ fn step(
     let (method, plan, network) = (setup.method, setup.plan.clone(), setup.network.clone());
     let (weights, memory, targets) = (state.weights.clone(), state.memory.clone(), targets.clone());
     setup.cancel().run(move || {
-        let task = Task { network: &network, weights: &weights, batch, rows: &rows, dropout, at };
+        let task = Task { network: &network, weights: &weights, batch, share, rows: &rows, dropout, at };
         method.step(&plan, task, &memory, &targets)
     })?
 }
@@ -244,17 +258,21 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     }
     if setup.plan.schedule.snapshot(round, epoch).is_some() {
         let folder = setup.run.file("snapshots");
-        pcp_core::io::atomic::make_folder(&folder)?;
+        if setup.written().is_some() {
+            pcp_core::io::atomic::make_folder(&folder)?;
+        }
         let path = folder.join(format!("r{round}-e{epoch:03}.safetensors"));
         setup.save_model(state, &state.weights, (round, epoch), &path)?;
     }
     let classifier = if knn.is_some() { setup.classify(state)? } else { None };
     state.progress.classifier = classifier.or(state.progress.classifier);
     let record = EpochRecord { classifier, ..record(setup, state, knn, started.elapsed()) };
-    setup.run.append_metrics(&record)?;
-    let labels = state.targets.as_ref().and_then(|targets| targets.labels.as_deref());
-    let sizes = labels.map(|labels| sizes(labels, state.progress.counts.clusters)).unwrap_or_default();
-    setup.run.append_events(&record, done, &sizes)?;
+    if let Some(run) = setup.written() {
+        run.append_metrics(&record)?;
+        let labels = state.targets.as_ref().and_then(|targets| targets.labels.as_deref());
+        let sizes = labels.map(|labels| sizes(labels, state.progress.counts.clusters)).unwrap_or_default();
+        run.append_events(&record, done, &sizes)?;
+    }
     setup.observer.epoch(&record);
 
     // The next epoch needs the positives and the labels alone.
@@ -312,32 +330,39 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     let started = Instant::now();
     let train = &setup.plan.config.train;
     let last = if train.rounds > 0 { (train.rounds - 1, train.epochs - 1) } else { (0, 0) };
-    let read_out = if setup.method.reads_out() { Some(plus::read_out(setup, state)?) } else { None };
+    let mut read_out = if setup.method.reads_out() { Some(plus::read_out(setup, state)?) } else { None };
     let learned = match &read_out {
         Some(read_out) => read_out.weights.clone(),
         None => state.weights.with_readout(setup.whitening(&state.weights)?),
     };
     setup.save_model(state, &learned, last, &setup.run.last_weights())?;
-    setup.observer.begin("embeddings", setup.plan.samples());
-    let clean = Arc::new(setup.embed(&learned, View::Clean, setup.method.tap())?.normalised());
-    setup.run.write_embeddings(&clean)?;
-    if let Some(test) = &setup.plan.dataset.test {
-        let features = setup.features(&learned, Part::Test, View::Clean, setup.method.tap())?;
-        setup.run.write_test(test, &features.normalised())?;
+    let (clean, of_test) = last_features(setup, &learned, read_out.as_mut())?;
+    if let Some(run) = setup.written() {
+        run.write_embeddings(&clean)?;
+        if let (Some(test), Some(features)) = (&setup.plan.dataset.test, &of_test) {
+            run.write_test(test, features)?;
+        }
     }
     setup.write_heat(&learned)?;
 
+    setup.stop_together()?;
     let (labels, purified) = setup.write_clusters("final clusters", &clean, state.history.clone())?;
+    setup.stop_together()?;
 
     let knn_raw = setup.probe_pixels()?;
     let knn_untrained = setup.probe(&setup.initial()?)?;
+    setup.stop_together()?;
     let knn_pooled = setup.probe_features(&learned, FeatureKind::Pooled)?;
     let knn_whitened = match read_out {
         Some(_) => None,
         None => setup.probe_features(&learned, FeatureKind::Whitened)?,
     };
-    if setup.method.reads_out() {
-        state.progress.last = setup.probe(&learned)?;
+    match setup.probe.as_ref().filter(|_| setup.method.reads_out()) {
+        Some(probe) if probe.of_embeddings() => {
+            state.progress.last = Some(probe.features(clean.clone(), of_test, setup.cancel())?);
+        }
+        Some(_) => state.progress.last = setup.probe(&learned)?,
+        None => {}
     }
     let mut used = labels;
     used.sort_unstable();
@@ -367,9 +392,27 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
         data: setup.about.data.clone(),
         precision: setup.plan.config.train.precision,
         threads: rayon::current_num_threads(),
+        processes: setup.team().count(),
         version: setup.about.version.clone(),
         revision: setup.about.revision.clone(),
     };
-    setup.run.write_result(&result)?;
+    if let Some(run) = setup.written() {
+        run.write_result(&result)?;
+    }
     Ok(result)
+}
+
+/// Unit embeddings of the training images and of the test images: those that the readout was learned with, or new ones.
+fn last_features(
+    setup: &Setup,
+    learned: &Weights,
+    read_out: Option<&mut CombinedNetwork>,
+) -> Result<(Arc<Matrix>, Option<Matrix>)> {
+    if let Some(both) = read_out {
+        return Ok((Arc::new(take(&mut both.train)), both.test.take()));
+    }
+    setup.observer.begin("embeddings", setup.plan.samples());
+    let features = |part| Ok::<_, Error>(setup.features(learned, part, View::Clean, setup.method.tap())?.normalised());
+    let test = setup.plan.dataset.test.as_ref().map(|_| Part::Test);
+    Ok((Arc::new(features(Part::Train)?), test.map(features).transpose()?))
 }

@@ -56,7 +56,10 @@ fn train(
         for setting in &settings {
             request = request.set(setting)?;
         }
-        jobs::train(&TrainOptions { request, out, overwrite, no_report, caller: caller() }, observer)
+        jobs::train(
+            &TrainOptions { request, out, overwrite, no_report, caller: caller(), ..TrainOptions::default() },
+            observer,
+        )
     })?;
     finished(py, done)
 }

@@ -44,6 +44,26 @@ fn a_dry_run_prints_a_forecast_and_writes_nothing() {
 }
 
 #[test]
+fn a_dry_run_says_what_several_processes_would_take() {
+    let args =
+        ["train", "--dry-run", "--preset", "is", "--limit", "60", "--size", "16", "--width", "4", "--batch", "16"];
+    let said = succeed(&[&args[..], &["--processes", "4"]].concat());
+    for word in ["4 processes: memory of each", "4 processes: a step", "gradients, in 49 messages"] {
+        assert!(said.contains(word), "{word} is not in {said}");
+    }
+    let found: Value = serde_json::from_str(&succeed(&[&args[..], &["--processes", "2", "--json"]].concat())).unwrap();
+    let spread = &found["processes"];
+    let number = |value: &Value| value.as_f64().unwrap();
+    // Two views of 16 x 16 pixels of 16 images, half of which are of the other process, and half of those computed here.
+    assert_eq!(number(&spread["step_bytes"][0]), (2 * 16 / 2 * 16 * 16 * 3 * 4) as f64 / 2.0);
+    assert_eq!(number(&spread["assignment_bytes"]), 120.0);
+    assert_eq!(number(&spread["feature_bytes"]), (4 * 60 * 128 / 2) as f64);
+    assert!(number(&spread["step_seconds"][0]) > 0.0 && number(&spread["seconds"]) > 0.0);
+    assert!(fail(2, &[&args[..], &["--processes", "0"]].concat()).contains("0 processes"));
+    assert!(fail(2, &["train", "--processes", "2"]).contains("--dry-run"));
+}
+
+#[test]
 fn a_network_that_does_not_fit_into_memory_is_refused() {
     let plan = |images: usize, rounds: u32| {
         let load = Load { limit: Some(images), ..Load::new(Source::Bundled) };

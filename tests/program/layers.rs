@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules of a crate from the ground up: a module may use those of its own level and of the levels before it.
 const CORE: &[&[&str]] = &[
-    &["error", "rng", "cancel", "matmul", "dots", "matrix", "text", "memory"],
+    &["error", "rng", "cancel", "matmul", "dots", "matrix", "text", "memory", "peers"],
     &["io", "testing"],
     &["labels", "kmeans", "purify", "neighbours", "pca", "scores", "schedule", "eigen", "scatter"],
     &[

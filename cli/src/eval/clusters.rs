@@ -3,7 +3,9 @@
 use super::{Common, weights_row};
 use crate::{progress, table};
 use clap::Args;
-use pcp::jobs::{ClusterRow, ClustersReport, EpochFilter, EvalClusterCount, EvalClustersOptions, eval_clusters};
+use pcp::jobs::{
+    Agreement, ClusterRow, ClustersReport, EpochFilter, EvalClusterCount, EvalClustersOptions, eval_clusters,
+};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Result, listed};
 use std::path::PathBuf;
@@ -52,6 +54,10 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_string(), |s| format!("{:.1} %", 100.0 * s))
 }
 
+fn in_words(a: &Agreement) -> String {
+    format!("accuracy {}, NMI {:.3}, ARI {:.3}", percent(Some(a.accuracy)), a.nmi, a.ari)
+}
+
 fn show(report: &ClustersReport, own: bool) -> String {
     let ClustersReport { origin, score, by_neighbours, any_number, of_run, filter } = report;
     let of = format!("{} clusters of {} {}, by k-means", score.k, score.images, origin.images_of);
@@ -65,14 +71,10 @@ fn show(report: &ClustersReport, own: bool) -> String {
         rows.push(("ARI".into(), format!("{:.3}", a.ari)));
     }
     if let Some(a) = by_neighbours.as_ref().and_then(|near| near.agreement.as_ref()) {
-        let text = format!("accuracy {}, NMI {:.3}, ARI {:.3}", percent(Some(a.accuracy)), a.nmi, a.ari);
-        rows.push(("as many clusters by neighbours".into(), text));
+        rows.push(("as many clusters by neighbours".into(), in_words(a)));
     }
     if let Some(any) = any_number {
-        let agreement = any.score.agreement.as_ref();
-        let agreement = agreement.map_or(String::new(), |a| {
-            format!(": accuracy {}, NMI {:.3}, ARI {:.3}", percent(Some(a.accuracy)), a.nmi, a.ari)
-        });
+        let agreement = any.score.agreement.as_ref().map_or(String::new(), |a| format!(": {}", in_words(a)));
         rows.push(("by neighbours, their number found".into(), format!("{} clusters{agreement}", any.score.k)));
         let purity = |share: Option<f64>| share.map_or(String::new(), |s| format!(", purity {}", percent(Some(s))));
         let sorted = any.score.images - any.unsorted;

@@ -248,6 +248,7 @@ fn finished(path: &Path) -> RunFolder {
         data: "cifar10".into(),
         precision: Default::default(),
         threads: 2,
+        processes: 1,
         version: "1".into(),
         revision: "abc".into(),
     };

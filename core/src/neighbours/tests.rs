@@ -231,3 +231,21 @@ fn accuracy_is_a_percentage() {
     assert_eq!(accuracy(&[1, 2, 3, 4], &[1, 2, 0, 4]), 75.0);
     assert_eq!(accuracy(&[], &[]), 0.0);
 }
+
+#[test]
+fn any_number_of_processes_finds_the_same_neighbours_to_the_bit() {
+    let bank = crate::testing::blobs(5, 130, 16, 0.4, 2).normalised();
+    let queries = crate::testing::blobs(5, 61, 16, 0.5, 3).normalised();
+    for count in [1, 2, 3] {
+        for k in [1, 20] {
+            let both = crate::peers::threads::together(count, |peers| {
+                (nearest_among(&*peers, &queries, &bank, k, false), nearest_among(&*peers, &bank, &bank, k, true))
+            });
+            let alone = (nearest(&queries, &bank, k, false, &|_| ()), nearest(&bank, &bank, k, true, &|_| ()));
+            assert!(both.iter().all(|found| *found == alone), "{count} processes, k = {k}");
+        }
+    }
+    let two = Matrix::new(2, vec![1.0, 0.0, 0.0, 1.0]);
+    let found = crate::peers::threads::together(3, |peers| nearest_among(&*peers, &two, &two, 1, true));
+    assert!(found.iter().all(|found| found.index == [1, 0]), "more processes than queries");
+}

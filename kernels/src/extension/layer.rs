@@ -1,14 +1,15 @@
 //! A layer on tensors of Flex, and its gradient.
 
 use super::storage::{Stored, contiguous, numbers, small, tensor, values};
-use crate::Conv;
 use crate::layer::{self, Incoming, Kept, Moments, Outputs, Shape};
 use crate::level::at_number;
 use crate::memory::Scratch;
 use crate::norm::Affine;
 use crate::number::Number;
 use crate::simd::Simd;
+use crate::{Across, Batches, Conv};
 use burn::backend::flex::FlexTensor;
+use std::sync::Arc;
 
 /// The four dimensions of a tensor.
 pub fn four(t: &FlexTensor) -> [usize; 4] {
@@ -49,12 +50,12 @@ pub fn forward(
     weight: FlexTensor,
     norm: Norm,
     residual: Option<FlexTensor>,
-    views: usize,
+    batches: Batches,
     conv: Conv,
 ) -> (FlexTensor, Moments, Saved) {
     let (x, weight, residual) = (contiguous(x), contiguous(weight), residual.map(contiguous));
-    let shape = shape(&x, &weight, views, conv);
-    at_number!(S, E of x.dtype(), for shape.widest() => forward_in::<S, E>(shape, x, weight, norm, residual))
+    let (shape, across) = (shape(&x, &weight, batches.views, conv), batches.across);
+    at_number!(S, E of x.dtype(), for shape.widest() => forward_in::<S, E>(shape, x, weight, norm, residual, across))
 }
 
 /// [`forward`] at a level, in a number.
@@ -64,11 +65,17 @@ fn forward_in<S: Simd, E: Number<S> + Stored>(
     weight: FlexTensor,
     norm: Norm,
     residual: Option<FlexTensor>,
+    across: Option<Arc<dyn Across>>,
 ) -> (FlexTensor, Moments, Saved) {
     let (oh, ow) = shape.output();
     let (dims, len, views) = ([shape.b, oh, ow, shape.k], shape.output_len(), shape.views);
     let (mut z, mut y) = (Scratch::of::<E>(len), Scratch::of::<E>(len));
     let moments = layer::convolve_with_moments(&shape, E::values(&x), values(&weight), numbers::<E>(&mut z, len));
+    let rows = (len / shape.k / views) as f64;
+    let (moments, rows) = match across.as_deref() {
+        Some(across) => moments.merged(rows, across),
+        None => (moments, rows),
+    };
     let (affine, inverse, mean, batch_statistics) = match norm {
         Norm::Batch { gamma, beta } => {
             let (affine, inverse) = layer::normalisation(&moments, gamma, beta);
@@ -85,7 +92,7 @@ fn forward_in<S: Simd, E: Number<S> + Stored>(
     let y = tensor::<E>(y, &dims);
     let has_residual = residual.is_some();
     let keep = (shape.relu && has_residual).then(|| y.clone());
-    let kept = Kept { shape, affine, mean, inverse, batch_statistics };
+    let kept = Kept { shape, affine, mean, inverse, batch_statistics, rows, across };
     (y, moments, Saved { x, weight, z, y: keep, kept, has_residual })
 }
 

@@ -5,6 +5,7 @@ use super::*;
 use crate::data::augment::Augmenter;
 use crate::data::{Dataset, Load, Source};
 use crate::decisions;
+use pcp_core::peers::Team;
 use pcp_core::schedule::{Schedule, probe_interval};
 use serde::Serialize;
 use std::path::Path;
@@ -87,6 +88,7 @@ impl Config {
                 "" => None,
                 path => Some(Arc::new(decisions::read(Path::new(path))?)),
             },
+            team: Team::default(),
         })
     }
 
@@ -221,6 +223,7 @@ impl<A> TrainSettings<A> {
             lr_steps: self.lr_steps,
             momentum: self.momentum,
             nesterov: self.nesterov,
+            sync_norm: self.sync_norm,
             weight_decay: self.weight_decay,
             precision,
             init_from: self.init_from,

@@ -39,6 +39,8 @@ pub struct TrainSettings<Computed = PrecisionChoice> {
     pub momentum: f64,
     /// Whether the network uses Nesterov momentum.
     pub nesterov: bool,
+    /// Whether batch norm has the statistics of the whole batch where several processes share it; otherwise each those of its own rows.
+    pub sync_norm: bool,
     /// Weight decay, on all parameters.
     pub weight_decay: f64,
     /// Precision of the network's layers. Auto: f32.
@@ -59,6 +61,7 @@ impl Default for TrainSettings {
             lr_steps: vec![[0.6, 0.1], [0.8, 0.01]],
             momentum: 0.9,
             nesterov: false,
+            sync_norm: true,
             weight_decay: 5e-4,
             precision: PrecisionChoice::Auto,
             init_from: String::new(),

@@ -10,9 +10,11 @@ use rayon::prelude::*;
 use super::fetch::Archive;
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
+use super::note::reader;
 use super::origin::{FileStamp, Origin, RecordLayout, Records, Stamp};
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
+use pcp_core::peers::Team;
 
 const PAGE: &str = "https://www.cs.toronto.edu/~kriz/cifar.html";
 const SIDE: usize = 32;
@@ -104,22 +106,24 @@ impl Release {
         let train_files = &self.train[..wanted.div_ceil(self.train_records)];
         let dir = self.find(load, train_files)?;
         let classes = self.class_names(&dir);
-        let budget = MemoryBudget::new(load.cache);
+        let budget = MemoryBudget::new(load.cache, &*load.team);
         let (mut train, mut test, mut stamps) = (Gathered::default(), Gathered::default(), Vec::new());
         let total = wanted + self.test_records;
         tick(0, total);
         for file in train_files {
             let first = train.rows.len();
             let rows = self.train_records.min(wanted - first);
-            stamps.extend(self.append(&mut train, &dir, file, (self.train_records, first as u64, rows), &budget)?);
+            let seen = (&budget, &load.team, wanted);
+            stamps.extend(self.append(&mut train, &dir, file, (self.train_records, first as u64, rows), seen)?);
             tick(train.rows.len(), total);
         }
         let all_of_it = (self.test_records, all as u64, self.test_records);
-        stamps.extend(self.append(&mut test, &dir, self.test, all_of_it, &budget)?);
+        let seen = (&budget, &load.team, self.test_records);
+        stamps.extend(self.append(&mut test, &dir, self.test, all_of_it, seen)?);
         tick(total, total);
         [&mut train, &mut test].into_iter().for_each(|all| load.leave_out(&mut all.rows, &mut all.labels));
         let split = |gathered: Gathered| Split {
-            images: Images::of(gathered.rows, &budget, None),
+            images: Images::of(gathered.rows, &budget, None, &load.team),
             labels: load.labels.then(|| Labels { classes: classes.clone(), of: gathered.labels }),
         };
         Ok(Dataset {
@@ -182,14 +186,15 @@ impl Release {
         if names.len() == self.names.len() { names } else { built_in() }
     }
 
-    /// Checks all of a file that should hold `records`, and appends the first `rows`, with ids from `first_id` on.
+    /// Checks all of a file that should hold `records`, and appends the first `rows`, with ids from `first_id` on; of the `all` images of the
+    /// split, this process keeps its share.
     fn append(
         &self,
         gathered: &mut Gathered,
         dir: &Path,
         file: &str,
         (records, first_id, rows): (usize, u64, usize),
-        budget: &MemoryBudget,
+        (budget, team, all): (&MemoryBudget, &Team, usize),
     ) -> Result<Option<FileStamp>> {
         let path = dir.join(format!("{file}.bin"));
         let damaged = |what: String| {
@@ -214,9 +219,11 @@ impl Release {
         let origin =
             Records { path, stamp: Some(stamp), held: None, header: 0, labels: self.labels.len(), layout: LAYOUT };
         let origin = Arc::new(origin);
+        let before = gathered.rows.len();
         let row = |(r, record): (usize, &[u8])| {
             let (id, name) = (first_id + r as u64, format!("{file}/{r:05}"));
-            let seen = ReadImage::new(id, &name, LAYOUT.image(&record[self.labels.len()..]), budget);
+            let image = LAYOUT.image(&record[self.labels.len()..]);
+            let seen = ReadImage::shared(id, &name, image, budget, reader(before + r, all, &**team), team);
             ReadRow { id, name, origin: Origin::Record(origin.clone(), r), seen }
         };
         gathered.rows.par_extend(bytes.par_chunks_exact(length).take(rows).enumerate().map(row));

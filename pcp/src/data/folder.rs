@@ -9,156 +9,31 @@
 //! only if it contains every image: a class could have that name. The classes are the first folders below a split, if every
 //! image is in one and there are at least two.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+mod listing;
+
+pub(super) use listing::Listing;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use rayon::prelude::*;
 
 use super::decode::Reason;
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
+use super::note::{self, readers};
 use super::origin::{FileStamp, Origin, Stamp};
 use super::pixel_cache::PixelCache;
 use super::{BadFile, Check, Dataset, Image, Images, Labels, Load, Size, Split, SplitFolders, Tick, no_images};
 use crate::data::resize::shrunk;
+use listing::{TEST, TRAIN, VALIDATION};
 use pcp_core::error::{Error, Result, listed};
 use pcp_core::io::names;
 
 /// The extensions of images.
 pub const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"];
-
-const TRAIN: [&str; 2] = ["train", "training"];
-const TEST: [&str; 2] = ["test", "testing"];
-const VALIDATION: [&str; 3] = ["val", "valid", "validation"];
-
-/// The contents of a folder.
-#[derive(Default)]
-pub(super) struct Listing {
-    /// Images by their path relative to the folder, as bytes with `/` between the names: names need not be UTF-8.
-    pub images: BTreeMap<Vec<u8>, Origin>,
-    /// The top-level folders, also those without images.
-    pub folders: BTreeSet<Vec<u8>>,
-    /// Number of files without an image's extension, and of links to folders that were read already.
-    pub ignored: usize,
-    /// Folders that cannot be read, and why.
-    pub unreadable: Vec<(String, Reason)>,
-}
-
-impl Listing {
-    /// The contents of the folder `top`.
-    fn of(top: &Path) -> Result<Listing> {
-        let (mut listing, mut seen, mut links) = (Listing::default(), HashSet::new(), BTreeMap::new());
-        listing.walk(top, b"", &mut seen, &mut links).map_err(|error| Error::io("list", top, &error))?;
-        // Folders behind links come last, so that every folder below the top has its own name.
-        while let Some((key, path)) = links.pop_first() {
-            listing.walk_below(&path, key, &mut seen, &mut links);
-        }
-        Ok(listing)
-    }
-
-    /// Adds the contents of `dir`, whose path relative to the top is `prefix`, unless it is among the real paths `seen`. Links to folders
-    /// are left for later.
-    fn walk(
-        &mut self,
-        dir: &Path,
-        prefix: &[u8],
-        seen: &mut HashSet<PathBuf>,
-        links: &mut BTreeMap<Vec<u8>, PathBuf>,
-    ) -> std::io::Result<()> {
-        if !seen.insert(dir.canonicalize()?) {
-            self.ignored += 1;
-            return Ok(());
-        }
-        for entry in std::fs::read_dir(dir)? {
-            let entry = entry?;
-            let (path, name) = (entry.path(), entry.file_name());
-            if name.as_encoded_bytes().starts_with(b".") {
-                continue;
-            }
-            let key = [prefix, name.as_encoded_bytes()].concat();
-            if is_image_name(&path) {
-                self.images.insert(key, Origin::Path(path, None));
-                continue;
-            }
-            let kind = entry.file_type()?;
-            let is_folder =
-                if kind.is_symlink() { path.metadata().map(|about| about.is_dir()) } else { Ok(kind.is_dir()) };
-            match is_folder {
-                Ok(true) => {
-                    if prefix.is_empty() {
-                        self.folders.insert(key.clone());
-                    }
-                    if kind.is_symlink() {
-                        links.insert(key, path);
-                    } else {
-                        self.walk_below(&path, key, seen, links);
-                    }
-                }
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => self.unreadable(&key, &e),
-                _ => self.ignored += 1,
-            }
-        }
-        Ok(())
-    }
-
-    /// As `walk`, for a folder below the top: one that cannot be read is listed with the reason.
-    fn walk_below(
-        &mut self,
-        dir: &Path,
-        mut key: Vec<u8>,
-        seen: &mut HashSet<PathBuf>,
-        links: &mut BTreeMap<Vec<u8>, PathBuf>,
-    ) {
-        key.push(b'/');
-        if let Err(e) = self.walk(dir, &key, seen, links) {
-            self.unreadable(&key, &e);
-        }
-    }
-
-    fn unreadable(&mut self, key: &[u8], e: &std::io::Error) {
-        self.unreadable.push((text(key), format!("cannot be listed: {e}")));
-    }
-
-    /// The folders that hold splits of their own, where the listing has none at its top: it is one folder too high.
-    fn nested_splits(&self) -> Vec<String> {
-        let named = |names: &[&str], part: &[u8]| names.iter().any(|n| part.eq_ignore_ascii_case(n.as_bytes()));
-        let mut found: BTreeMap<&[u8], [bool; 2]> = BTreeMap::new();
-        for key in self.images.keys() {
-            let mut parts = key.split(|b| *b == b'/');
-            if let (Some(folder), Some(split), Some(_)) = (parts.next(), parts.next(), parts.next()) {
-                let has = found.entry(folder).or_default();
-                has[0] |= named(&TRAIN, split);
-                has[1] |= named(&TEST, split) || named(&VALIDATION, split);
-            }
-        }
-        found.into_iter().filter(|(_, has)| *has == [true; 2]).map(|(folder, _)| text(folder)).collect()
-    }
-
-    /// The folders of splits that are left out, since there are others, and how many images each has.
-    fn unused_splits(&self, train: &[u8], test: Option<&[u8]>) -> Vec<(String, usize)> {
-        let names = || TRAIN.iter().chain(&TEST).chain(&VALIDATION);
-        let is_split = |folder: &[u8]| names().any(|n| folder.eq_ignore_ascii_case(n.as_bytes()));
-        let used = |root: &[u8]| root == train || Some(root) == test;
-        let roots = self.folders.iter().filter(|f| test.is_some() && is_split(f)).map(|f| [f, &b"/"[..]].concat());
-        let count = |root: &Vec<u8>| self.images.keys().filter(|key| key.starts_with(root)).count();
-        roots.filter(|root| !used(root)).map(|root| (text(&root), count(&root))).filter(|(_, n)| *n > 0).collect()
-    }
-
-    /// The path prefixes of the training images and of the test images.
-    fn splits(&self) -> (Vec<u8>, Option<Vec<u8>>) {
-        let find = |names: &[&str]| {
-            let found = self.folders.iter().find(|f| names.iter().any(|n| f.eq_ignore_ascii_case(n.as_bytes())))?;
-            Some([found, &b"/"[..]].concat())
-        };
-        let (train, test) = (find(&TRAIN), find(&TEST).or_else(|| find(&VALIDATION)));
-        match (train, test) {
-            (Some(train), Some(test)) => (train, Some(test)),
-            (Some(train), None) if self.images.keys().all(|key| key.starts_with(&train)) => (train, None),
-            _ => (Vec::new(), None),
-        }
-    }
-}
 
 /// The split that the first folder of an image's name stands for.
 pub(super) fn split_name(name: &str) -> Option<&'static str> {
@@ -354,21 +229,23 @@ impl ReadPlan {
         Ok(ReadPlan { name, place, entries, classes, test_labelled, has_test, splits, ignored, unreadable })
     }
 
-    /// Decodes every image, on all cores, and returns the results of `keep`.
+    /// Decodes `entries`, on all cores, and returns the results of `keep`.
     fn decode<T: Send>(
         &self,
         load: &Load,
+        entries: &[&Entry],
         keep: impl Fn(&Entry, Image) -> T + Sync,
         tick: Tick,
     ) -> Vec<std::result::Result<T, Reason>> {
         let done = AtomicUsize::new(0);
-        let cache = self.cache(load, true);
-        let decode = |entry: &Entry| {
+        // What one of several processes has read is not the whole folder.
+        let cache = self.cache(load, !load.team.several());
+        let decode = |entry: &&Entry| {
             let kept = entry.read(load.stored_side, cache.as_ref()).map(|image| keep(entry, image));
-            tick(done.fetch_add(1, Ordering::Relaxed) + 1, self.entries.len());
+            tick(done.fetch_add(1, Ordering::Relaxed) + 1, entries.len());
             kept
         };
-        let decoded = self.entries.par_iter().map(decode).collect();
+        let decoded = entries.par_iter().map(decode).collect();
         if let Some(cache) = cache {
             cache.finish();
         }
@@ -389,15 +266,17 @@ impl ReadPlan {
         self.entries.len()
     }
 
-    /// Reads up to `most` of the images, evenly spaced, on all cores; returns how many.
-    pub(super) fn read_some(&mut self, load: &Load, most: usize) -> usize {
+    /// Reads up to `most` of the images, evenly spaced, on all cores; returns how many, and the seconds that it took.
+    pub(super) fn read_some(&mut self, load: &Load, most: usize) -> (usize, f64) {
+        // What all files take once is no part of what one image takes.
         self.stamp();
         let cache = self.cache(load, false);
         let step = self.entries.len().div_ceil(most.max(1)).max(1);
         let some: Vec<&Entry> = self.entries.iter().step_by(step).collect();
+        let began = Instant::now();
         // Unreadable files take time, too.
         some.par_iter().for_each(|entry| drop(entry.read(load.stored_side, cache.as_ref())));
-        some.len()
+        (some.len(), began.elapsed().as_secs_f64())
     }
 
     /// The class of an entry.
@@ -406,11 +285,77 @@ impl ReadPlan {
         classes.binary_search(entry.folder.as_ref()?).ok().map(|class| class as u32)
     }
 
+    /// The names of all images, with a zero after each.
+    fn names(&self) -> Vec<u8> {
+        self.entries.iter().flat_map(|entry| entry.name.bytes().chain([0])).collect()
+    }
+
+    /// An error where a process cannot read an image, and the next one can: that is no broken file.
+    fn require_everywhere(&self, load: &Load, readers: &[usize], told: &[Vec<note::Outcome>]) -> Result<()> {
+        let team = &load.team;
+        let mut before = vec![0; team.count()];
+        let mut wrong = String::new();
+        for (entry, &reader) in self.entries.iter().zip(readers) {
+            let outcome = told[reader].get(before[reader]);
+            before[reader] += 1;
+            let next = (reader + 1) % team.count() == team.rank();
+            if let (true, true, Some(Err(reason))) = (next, wrong.is_empty(), outcome)
+                && entry.read(load.stored_side, None).is_ok()
+            {
+                wrong =
+                    format!("process {reader} of {} cannot read {}: {reason}; others can", team.count(), entry.name);
+            }
+        }
+        match team.all_gather_bytes(wrong.as_bytes()).into_iter().find(|wrong| !wrong.is_empty()) {
+            None => Ok(()),
+            Some(wrong) => Err(Error::data(
+                String::from_utf8_lossy(&wrong).into_owned(),
+                "check the mounts, permissions and limits of its machine",
+            )),
+        }
+    }
+
+    /// Reads the images of this process, and learns of the others' what is known of them.
+    fn read_shared(
+        &self,
+        load: &Load,
+        budget: &MemoryBudget,
+        tick: Tick,
+    ) -> Result<Vec<std::result::Result<ReadImage, Reason>>> {
+        let team = &load.team;
+        let tests = self.entries.iter().filter(|entry| entry.test).count();
+        let (readers, rank) = (readers(self.entries.len() - tests, tests, &**team), team.rank());
+        let own: Vec<&Entry> =
+            self.entries.iter().zip(&readers).filter(|(_, reader)| **reader == rank).map(|(entry, _)| entry).collect();
+        let keep = |entry: &Entry, image| ReadImage::shared(entry.id, &entry.name, image, budget, rank, team);
+        let seen = self.decode(load, &own, keep, tick);
+        if !team.several() {
+            return Ok(seen);
+        }
+        let outcome = |seen: &std::result::Result<ReadImage, Reason>| match seen {
+            Ok(seen) => seen.noted().copied().ok_or_else(|| "was not noted".to_string()),
+            Err(reason) => Err(reason.clone()),
+        };
+        let outcomes: Vec<_> = seen.iter().map(outcome).collect();
+        let told = team.all_gather_bytes(&note::written(&outcomes));
+        let told: Vec<Vec<note::Outcome>> = told.iter().map(|bytes| note::read(bytes)).collect();
+        self.require_everywhere(load, &readers, &told)?;
+        let (mut told, mut seen) = (told.into_iter().map(Vec::into_iter).collect::<Vec<_>>(), seen.into_iter());
+        let mut next = |reader: usize| {
+            let noted = told[reader].next();
+            if reader == rank { seen.next() } else { noted.map(|noted| noted.map(|n| ReadImage::of_other(n, reader))) }
+        };
+        readers.iter().map(|reader| next(*reader)).collect::<Option<_>>().ok_or_else(|| {
+            Error::data("another process has read fewer images", "start all processes with the same data")
+        })
+    }
+
     /// Reads the images.
-    pub(super) fn read(mut self, load: &Load, tick: Tick) -> Dataset {
+    pub(super) fn read(mut self, load: &Load, tick: Tick) -> Result<Dataset> {
+        load.team.agree("list of images", &self.names())?;
         let stamps = self.stamp();
-        let budget = MemoryBudget::new(load.cache);
-        let seen = self.decode(load, |entry, image| ReadImage::new(entry.id, &entry.name, image, &budget), tick);
+        let budget = MemoryBudget::new(load.cache, &*load.team);
+        let seen = self.read_shared(load, &budget, tick)?;
         let labels = || self.classes.clone().map(|classes| Labels { classes, of: Vec::new() });
         let mut labels = [labels(), labels().filter(|_| self.test_labelled)];
         let (mut rows, mut bad) = ([Vec::new(), Vec::new()], Vec::new());
@@ -426,11 +371,12 @@ impl ReadPlan {
             }
         }
         bad.extend(self.unreadable);
-        let [train, test] = rows.map(|rows| Images::of(rows, &budget, load.stored_side));
+        let [train, test] = rows.map(|rows| Images::of(rows, &budget, load.stored_side, &load.team));
         let [train_labels, test_labels] = labels;
         let train = Split { images: train, labels: train_labels };
         let test = Some(Split { images: test, labels: test_labels }).filter(|test| !test.images.is_empty());
-        Dataset { name: self.name, train, test, bad, ignored: self.ignored, splits: self.splits, stamps }
+        let (ignored, splits) = (self.ignored, self.splits);
+        Ok(Dataset { name: self.name, train, test, bad, ignored, splits, stamps, ..Dataset::default() })
     }
 
     /// Records size and modification time of every file, before it is read.
@@ -453,7 +399,7 @@ impl ReadPlan {
             let (width, height) = load.stored_side.map_or((size.width, size.height), |side| shrunk(&image, side));
             (size, width * height * 3)
         };
-        let seen = self.decode(&whole, size, tick);
+        let seen = self.decode(&whole, &self.entries.iter().collect::<Vec<_>>(), size, tick);
         let mut check = Check::new(self.name.clone(), self.classes.as_deref(), self.has_test);
         check.ignored = self.ignored;
         check.splits = self.splits.clone();

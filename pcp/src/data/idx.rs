@@ -17,6 +17,7 @@ use rayon::prelude::*;
 
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
+use super::note::reader;
 use super::origin::{FileStamp, Origin, RecordLayout, Records, Stamp};
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
@@ -184,7 +185,7 @@ fn read_labels(images: &Path, count: usize, stamps: &mut Vec<FileStamp>) -> Resu
 /// Reads the images, of those to learn from the first `limit`.
 pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
     let (train_file, test_file) = find(path)?;
-    let budget = MemoryBudget::new(load.cache);
+    let budget = MemoryBudget::new(load.cache, &*load.team);
     let mut stamps = Vec::new();
     let mut next_id = 0;
     let mut split = |file: &Path, limit: usize| -> Result<(Vec<ReadRow>, Option<Vec<u8>>)> {
@@ -202,7 +203,8 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         let own = |r: usize| {
             let image = layout.image(&whole.bytes[header + r * layout.bytes()..][..layout.bytes()]);
             let (id, name) = (next_id + r as u64, format!("{stem}/{r:05}"));
-            (id, name.clone(), ReadImage::new(id, &name, image, &budget))
+            let reader = reader(r, count.min(limit), &*load.team);
+            (id, name.clone(), ReadImage::shared(id, &name, image, &budget, reader, &load.team))
         };
         let seen: Vec<_> = (0..count.min(limit)).into_par_iter().map(own).collect();
         next_id += count as u64;
@@ -231,7 +233,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         let classes = || values.iter().map(u8::to_string).collect();
         of.filter(|_| known).map(|of| Labels { classes: classes(), of: of.iter().map(place).collect() })
     };
-    let images = |rows| Images::of(rows, &budget, None);
+    let images = |rows| Images::of(rows, &budget, None, &load.team);
     let test = test.filter(|(rows, _)| !rows.is_empty());
     let test = test.map(|(rows, of)| Split { images: images(rows), labels: labels(of) });
     let name = path.canonicalize().ok().and_then(|p| Some(p.file_stem()?.to_string_lossy().into_owned()));

@@ -9,6 +9,7 @@ use super::memory_budget::MemoryBudget;
 use super::origin::Origin;
 use super::{Image, update_text};
 use pcp_core::error::{Error, Result};
+use pcp_core::peers::Team;
 
 /// One training image and its stable id.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Images {
     pub(super) store: Store,
     pub(super) ids: Vec<u64>,
     pub(super) names: Vec<String>,
+    /// Where the rows of every process end, one after the other, where several processes have read the images.
+    ends: Vec<usize>,
 }
 
 /// How the pixels are stored.
@@ -32,8 +35,19 @@ pub struct Images {
 pub(super) enum Store {
     /// In memory.
     InMemory(Vec<Image>),
-    /// In their files; digests and sums were computed when they were first read.
-    OnDisk { origins: Vec<Origin>, side: Option<usize>, digests: Vec<[u8; 32]>, sums: PixelSums },
+    /// In their files.
+    OnDisk(Files),
+    /// Those from this row on in memory, the others, which other processes have, in their files.
+    Shared(usize, Vec<Image>, Files),
+}
+
+/// Images in their files; digests and sums were computed when they were first read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Files {
+    pub origins: Vec<Origin>,
+    side: Option<usize>,
+    digests: Vec<[u8; 32]>,
+    sums: PixelSums,
 }
 
 impl Default for Store {
@@ -84,40 +98,77 @@ pub(super) struct ReadRow {
 pub(super) struct ReadImage {
     /// The image, if it fitted into the memory budget.
     image: Option<Image>,
-    /// Digest and sums; not computed if the budget has no limit.
-    noted: Option<([u8; 32], PixelSums)>,
+    /// Digest and sums; not computed if the budget has no limit and there are no other processes.
+    noted: Option<Noted>,
+    /// The process that has read it.
+    reader: usize,
 }
+
+/// What is known of the pixels of an image: their digest and sums.
+pub(super) type Noted = ([u8; 32], PixelSums);
 
 impl ReadImage {
     /// Keeps the image if it fits into `budget`; otherwise only its digest and sums.
     pub fn new(id: u64, name: &str, image: Image, budget: &MemoryBudget) -> Self {
         let noted = (!budget.unlimited()).then(|| (digest(id, name, &image), PixelSums::of(&image)));
         let image = budget.take(image.pixels.len()).then_some(image);
-        ReadImage { image, noted }
+        ReadImage { image, noted, reader: 0 }
+    }
+
+    /// An image that process `reader` has; this one keeps its pixels only if it is that process.
+    pub fn shared(id: u64, name: &str, image: Image, budget: &MemoryBudget, reader: usize, team: &Team) -> Self {
+        if !team.several() {
+            return Self::new(id, name, image, budget);
+        }
+        let noted = Some((digest(id, name, &image), PixelSums::of(&image)));
+        let image = (reader == team.rank() && budget.take(image.pixels.len())).then_some(image);
+        ReadImage { image, noted, reader }
+    }
+
+    /// An image that another process has read.
+    pub fn of_other(noted: Noted, reader: usize) -> Self {
+        ReadImage { image: None, noted: Some(noted), reader }
+    }
+
+    /// Digest and sums, where they were computed.
+    pub fn noted(&self) -> Option<&Noted> {
+        self.noted.as_ref()
     }
 }
 
 impl Images {
     /// The images of `rows`, whose ids must be ascending; images that are read again are shrunk to a short side of `side`.
-    pub(super) fn of(rows: Vec<ReadRow>, budget: &MemoryBudget, side: Option<usize>) -> Self {
+    pub(super) fn of(rows: Vec<ReadRow>, budget: &MemoryBudget, side: Option<usize>, team: &Team) -> Self {
         let mut out = Images::default();
-        let (mut images, mut origins, mut digests, mut sums) =
-            (Vec::new(), Vec::new(), Vec::new(), PixelSums::default());
-        for row in rows {
+        let (mut images, mut files) = (Vec::new(), Files { side, ..Files::default() });
+        let (held, shared) = (budget.holds_all(), team.several());
+        let mut ends = vec![0; team.count()];
+        for (r, row) in rows.into_iter().enumerate() {
             debug_assert!(out.ids.last().is_none_or(|last| *last < row.id), "ids must grow");
             out.ids.push(row.id);
             out.names.push(row.name);
-            if budget.holds_all() {
+            ends[row.seen.reader..].fill(r + 1);
+            if held {
                 images.extend(row.seen.image);
-            } else if let Some((digest, own)) = row.seen.noted {
-                origins.push(row.origin);
-                digests.push(digest);
-                sums = sums.and(own);
+            }
+            if let Some((digest, own)) = row.seen.noted.filter(|_| shared || !held) {
+                files.origins.push(row.origin);
+                files.digests.push(digest);
+                files.sums = files.sums.and(own);
             }
         }
-        out.store =
-            if budget.holds_all() { Store::InMemory(images) } else { Store::OnDisk { origins, side, digests, sums } };
+        out.store = match (held, shared) {
+            (true, false) => Store::InMemory(images),
+            (true, true) => Store::Shared(team.rank().checked_sub(1).map_or(0, |before| ends[before]), images, files),
+            (false, _) => Store::OnDisk(files),
+        };
+        out.ends = if shared { ends } else { Vec::new() };
         out
+    }
+
+    /// The process that has read row `r`.
+    pub fn reader(&self, r: usize) -> usize {
+        self.ends.partition_point(|end| *end <= r)
     }
 
     /// Adds an image in memory; ids must be ascending.
@@ -144,22 +195,35 @@ impl Images {
     pub fn sample(&self, r: usize) -> Result<Sample<'_>> {
         let image = match &self.store {
             Store::InMemory(images) => Cow::Borrowed(&images[r]),
-            Store::OnDisk { origins, side, digests, .. } => {
+            Store::Shared(first, images, _) if (*first..first + images.len()).contains(&r) => {
+                Cow::Borrowed(&images[r - first])
+            }
+            Store::OnDisk(files) | Store::Shared(_, _, files) => {
                 let changed = |reason: &str| {
                     Error::data(
                         format!("{} could be read when the run began, and now it {reason}", self.names[r]),
                         "restore the file, then continue with --resume; or start another run",
                     )
                 };
-                let image = origins[r].read(*side).map_err(|reason| changed(&reason))?;
+                let image = files.origins[r].read(files.side).map_err(|reason| changed(&reason))?;
                 // Another picture can have the same size and time.
-                if digest(self.ids[r], &self.names[r], &image) != digests[r] {
+                if digest(self.ids[r], &self.names[r], &image) != files.digests[r] {
                     return Err(changed("has other pixels"));
                 }
                 Cow::Owned(image)
             }
         };
         Ok(Sample { id: self.ids[r], image })
+    }
+
+    /// The first `most` images.
+    pub fn first(&self, most: usize) -> Result<Images> {
+        let mut first = Images::default();
+        for r in 0..self.len().min(most) {
+            let Sample { id, image } = self.sample(r)?;
+            first.push(id, self.names[r].clone(), image.into_owned());
+        }
+        Ok(first)
     }
 
     /// The short side that half of the images reach, by some of them; `None` without images.
@@ -185,8 +249,8 @@ impl Images {
     /// Bytes of pixels in memory.
     pub fn bytes(&self) -> usize {
         match &self.store {
-            Store::InMemory(images) => images.iter().map(|i| i.pixels.len()).sum(),
-            Store::OnDisk { .. } => 0,
+            Store::InMemory(images) | Store::Shared(_, images, _) => images.iter().map(|i| i.pixels.len()).sum(),
+            Store::OnDisk(_) => 0,
         }
     }
 
@@ -197,14 +261,14 @@ impl Images {
 
     /// Whether the pixels are in memory.
     pub fn held(&self) -> bool {
-        matches!(self.store, Store::InMemory(_))
+        !matches!(self.store, Store::OnDisk(_))
     }
 
     /// The sums over all pixels.
     pub(super) fn sums(&self) -> PixelSums {
         match &self.store {
             Store::InMemory(images) => images.par_iter().map(PixelSums::of).reduce(PixelSums::default, PixelSums::and),
-            Store::OnDisk { sums, .. } => *sums,
+            Store::OnDisk(files) | Store::Shared(_, _, files) => files.sums,
         }
     }
 
@@ -215,7 +279,7 @@ impl Images {
                 let one = |r: usize| digest(self.ids[r], &self.names[r], &images[r]);
                 (0..self.len()).into_par_iter().map(one).collect()
             }
-            Store::OnDisk { digests, .. } => digests.clone(),
+            Store::OnDisk(files) | Store::Shared(_, _, files) => files.digests.clone(),
         }
     }
 }

@@ -3,8 +3,10 @@
 use crate::data::augment::Augmenter;
 use crate::data::{Batch, CleanView, Dataset, Images, Prefetch};
 use pcp_core::error::Result;
+use pcp_core::peers::Team;
 use pcp_core::rng::Key;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Which images of a data set.
@@ -86,24 +88,35 @@ impl Loader {
         Loader { squares: squares.map(Arc::new), ..self.clone() }
     }
 
+    /// The processes that have the images.
+    pub fn team(&self) -> &Team {
+        &self.dataset.team
+    }
+
     /// Values of one view.
-    fn floats(&self) -> usize {
+    pub(super) fn floats(&self) -> usize {
         self.augmenter.size * self.augmenter.size * 3 + self.squares.as_ref().map_or(0, |squares| squares.floats())
     }
 
     /// The `views` of `draws`: all of the first view, then all of the second. An image is read once for all its views.
     pub fn batch(&self, part: Part, draws: &[Draw], views: &[View]) -> Result<Batch> {
+        let wanted: Vec<(Draw, View)> = views.iter().flat_map(|view| draws.iter().map(|draw| (*draw, *view))).collect();
+        self.views(part, &wanted)
+    }
+
+    /// Views of images, in order. An image is read once for all its views.
+    pub(super) fn views(&self, part: Part, wanted: &[(Draw, View)]) -> Result<Batch> {
         let images = self.images(part);
-        let n = self.floats();
-        let mut pixels = vec![0.0f32; n * draws.len() * views.len()];
-        let mut places: Vec<Vec<&mut [f32]>> = draws.iter().map(|_| Vec::with_capacity(views.len())).collect();
-        for (i, place) in pixels.chunks_exact_mut(n).enumerate() {
-            places[i % draws.len()].push(place);
+        let mut pixels = vec![0.0f32; self.floats() * wanted.len()];
+        // By image and occurrence: its views, and their places.
+        let mut places = BTreeMap::<_, Vec<_>>::new();
+        for ((draw, view), place) in wanted.iter().zip(pixels.chunks_exact_mut(self.floats())) {
+            places.entry((draw.row, draw.copy)).or_default().push((*view, place));
         }
-        draws.par_iter().zip(places).try_for_each(|(&Draw { row, copy }, places)| {
+        places.into_par_iter().try_for_each(|((row, copy), places)| {
             let sample = images.sample(row)?;
-            for (view, out) in views.iter().zip(places) {
-                match *view {
+            for (view, out) in places {
+                match view {
                     View::Clean => {
                         let own = self.augmenter.size * self.augmenter.size * 3;
                         self.augmenter.clean_view(&sample.image, &mut out[..own]);
@@ -120,7 +133,7 @@ impl Loader {
             }
             Ok(())
         })?;
-        Ok(Batch { rows: draws.len() * views.len(), pixels })
+        Ok(Batch { rows: wanted.len(), pixels })
     }
 
     /// The `views` of all `batches`, in order, made in advance by a thread. An image that cannot be read again ends the stream with

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::config::Cache;
 use pcp_core::memory::free;
+use pcp_core::peers::Peers;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Assumed available memory where the system does not report it.
@@ -18,12 +19,12 @@ pub(super) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// The budget of the setting `cache`: no limit, zero, or half of the available memory.
-    pub fn new(cache: Cache) -> Self {
+    /// The budget of the setting `cache`: no limit, zero, or half of the available memory, of which every process on this machine has a part.
+    pub fn new(cache: Cache, peers: &dyn Peers) -> Self {
         Self::of(match cache {
             Cache::Memory => None,
             Cache::None => Some(0),
-            Cache::Auto => Some(free().unwrap_or(UNKNOWN) / 2),
+            Cache::Auto => Some(free().unwrap_or(UNKNOWN) / 2 / peers.on_this_machine() as u64),
         })
     }
 
@@ -93,6 +94,7 @@ impl Drop for DecodingRoom {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pcp_core::peers::Alone;
 
     #[test]
     fn a_budget_is_taken_until_it_is_full() {
@@ -100,9 +102,9 @@ mod tests {
         assert!(budget.take(4) && budget.take(6) && budget.holds_all());
         assert!(!budget.take(1) && !budget.holds_all());
         assert!(!budget.take(0), "once full, always full: images are held all or none");
-        let all = MemoryBudget::new(Cache::Memory);
+        let all = MemoryBudget::new(Cache::Memory, &Alone);
         assert!(all.take(usize::MAX) && all.take(usize::MAX) && all.holds_all() && all.unlimited());
-        let none = MemoryBudget::new(Cache::None);
+        let none = MemoryBudget::new(Cache::None, &Alone);
         assert!(!none.holds_all() && !none.take(0) && !none.unlimited());
     }
 

@@ -1,13 +1,13 @@
 //! A look at a folder before it is read: how many images there are, and how long reading one takes.
 
 use std::path::Path;
-use std::time::Instant;
 
 use super::{Load, folder};
 use pcp_core::error::Result;
 
-/// Images that are read to time one.
-const READ: usize = 24;
+/// Images that are read to time one; of small ones, which take less than `LEAST` seconds together, more.
+const READ: [usize; 2] = [24, 480];
+const LEAST: f64 = 0.05;
 
 /// What a folder holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,9 @@ pub fn count_images(path: &Path, load: &Load) -> Result<usize> {
 /// Counts the images that `load` asks for of the folder `path`, and reads some of them.
 pub fn survey(path: &Path, load: &Load) -> Result<Survey> {
     let mut plan = folder::plan(path, load)?;
-    let began = Instant::now();
-    let read = plan.read_some(load, READ);
-    Ok(Survey { images: plan.len(), seconds_per_image: began.elapsed().as_secs_f64() / read.max(1) as f64 })
+    let mut timed = plan.read_some(load, READ[0]);
+    if timed.1 < LEAST {
+        timed = plan.read_some(load, READ[1]);
+    }
+    Ok(Survey { images: plan.len(), seconds_per_image: timed.1 / timed.0.max(1) as f64 })
 }

@@ -321,7 +321,7 @@ fn names_of_data_sets_suit_run_folders() {
 fn held(images: &mut Images) -> &mut Vec<Image> {
     match &mut images.store {
         images::Store::InMemory(images) => images,
-        images::Store::OnDisk { .. } => panic!("they are not in memory"),
+        images::Store::OnDisk(_) | images::Store::Shared(..) => panic!("they are not in memory"),
     }
 }
 

@@ -135,19 +135,20 @@ pub fn score_of_any_number(
     let fit = MultiStart { k: 0, metric: Metric::Cosine, iterations: ITERATIONS, starts: STARTS, seed };
     let (found, choice) = spectral::clusters_of_any_number(features, &fit, step)?;
     let (assignment, k) = (&found.clusters.assignment, choice.k);
-    let sorted: Vec<bool> = found.agreement.iter().map(|share| *share >= spectral::SORTED).collect();
-    let purity = |which: bool| {
-        let (labels, rows) = (labels?, (0..features.rows).filter(|i| sorted[*i] == which));
-        let table = Contingency::new(assignment, &labels.of, k, labels.classes.len());
-        let right: Vec<bool> = rows
-            .map(|i| table.majority(assignment[i] as usize).is_some_and(|(class, _)| class == labels.of[i]))
-            .collect();
-        (!right.is_empty()).then(|| right.iter().filter(|right| **right).count() as f64 / right.len() as f64)
+    let (unsorted, sorted): (Vec<usize>, Vec<usize>) =
+        (0..features.rows).partition(|i| spectral::is_unsorted(found.agreement[*i]));
+    let table = labels.map(|labels| (labels, Contingency::new(assignment, &labels.of, k, labels.classes.len())));
+    // Of these rows, the share that are of their cluster's majority.
+    let purity = |rows: &[usize]| {
+        let (labels, table) = table.as_ref().filter(|_| !rows.is_empty())?;
+        let majority = |i: usize| table.majority(assignment[i] as usize).map(|(class, _)| class);
+        let right = rows.iter().filter(|i| majority(**i) == Some(labels.of[**i])).count();
+        Some(right as f64 / rows.len() as f64)
     };
     Ok(AnyNumberScore {
-        unsorted: sorted.iter().filter(|sorted| !**sorted).count(),
-        purity_sorted: purity(true),
-        purity_unsorted: purity(false),
+        unsorted: unsorted.len(),
+        purity_sorted: purity(&sorted),
+        purity_unsorted: purity(&unsorted),
         score: scored(features, ids, labels, assignment, k, found.clusters.objective, seed),
     })
 }

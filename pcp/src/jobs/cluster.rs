@@ -16,10 +16,13 @@ use pcp_core::io::atomic::{make_folder_atomic, require_empty};
 use pcp_core::kmeans::Clusters;
 use pcp_core::kmeans::MultiStart;
 use pcp_core::matrix::Metric;
-use pcp_core::spectral::{self, NeighbourClusters, SORTED};
+use pcp_core::spectral::{self, NeighbourClusters};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What unsorted images are, in words.
+pub const UNSORTED_MEANS: &str = "fewer than two in five of their nearest neighbours are in their cluster";
 
 /// How many clusters are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,7 +304,7 @@ struct FoundClusters {
 impl FoundClusters {
     /// Whether few of the row's neighbours are in its cluster.
     fn is_unsorted(&self, i: usize) -> bool {
-        self.agreement.as_ref().is_some_and(|agreement| agreement[i] < SORTED)
+        self.agreement.as_ref().is_some_and(|agreement| spectral::is_unsorted(agreement[i]))
     }
 }
 

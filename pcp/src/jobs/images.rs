@@ -6,6 +6,7 @@ use crate::data::folder::list;
 use crate::data::{self, Dataset, Load, Pictures, Source};
 use crate::observe::Observer;
 use pcp_core::error::{Error, Kind, Result};
+use pcp_core::peers::Team;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +17,13 @@ pub fn read(load: Load, observer: &Arc<dyn Observer>) -> Result<Dataset> {
 
 /// Reads the images of a run that was begun, in the same way.
 pub fn read_again(config: &Resolved, observer: &Arc<dyn Observer>) -> Result<Dataset> {
-    config.load_request().and_then(|load| read(load, observer)).map_err(|e| {
+    read_again_among(&Team::default(), config, observer)
+}
+
+/// As [`read_again`], by several processes.
+pub fn read_again_among(team: &Team, config: &Resolved, observer: &Arc<dyn Observer>) -> Result<Dataset> {
+    let load = config.load_request().map(|load| Load { team: team.clone(), ..load });
+    load.and_then(|load| read(load, observer)).map_err(|e| {
         let message = format!("the images of this run cannot be read: {}", e.message);
         match e.kind {
             Kind::Usage => Error::data(message, format!("they were in {}: bring them back", config.data.source)),

@@ -10,11 +10,11 @@ mod tests;
 pub use extend::{ExtendOptions, extend};
 pub use request::{DEFAULT_MINUTES, RunRequest};
 
-use super::images::{read, read_again};
+use super::images::{read, read_again_among};
 use super::log::RunLog;
 use super::report::report_at_end;
-use crate::config::{Resolved, check_resumable};
-use crate::data::Dataset;
+use crate::config::{Resolved, System, check_resumable};
+use crate::data::{Dataset, Load};
 use crate::method::{Method, Plan};
 use crate::model::Network;
 use crate::observe::{Expected, Observer, Silent, TrainingStart};
@@ -24,6 +24,9 @@ use crate::train::{self, Forecast, Setup, State};
 use minutes::Chosen;
 use notes::describe;
 use pcp_core::error::{Error, Result, listed};
+use pcp_core::io::atomic::write_bytes;
+use pcp_core::io::names;
+use pcp_core::peers::Team;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +54,8 @@ pub struct TrainOptions {
     pub no_report: bool,
     /// The calling program.
     pub caller: Caller,
+    /// The processes that train together, all with these options.
+    pub team: Team,
 }
 
 impl TrainOptions {
@@ -78,13 +83,15 @@ pub struct ResumeOptions {
     pub no_report: bool,
     /// The calling program; a warning tells where its revision is another than the one that began the run.
     pub caller: Caller,
+    /// The processes that train together, all with these options; they need not be as many as began the run.
+    pub team: Team,
 }
 
 impl ResumeOptions {
     /// Goes on with the run in `run`.
     pub fn new(run: impl Into<PathBuf>) -> Self {
         let (request, caller) = (RunRequest::default(), Caller::default());
-        ResumeOptions { run: run.into(), request, no_report: false, caller }
+        ResumeOptions { run: run.into(), request, no_report: false, caller, team: Team::default() }
     }
 }
 
@@ -126,26 +133,40 @@ fn begin(
     method: Option<&'static dyn Method>,
     observer: &Arc<dyn Observer>,
 ) -> Result<TrainResult> {
-    if let Some(out) = &options.out {
+    let team = &options.team;
+    agree(team, &options.caller)?;
+    if let Some(out) = options.out.as_ref().filter(|_| team.leads()) {
         // Refuse before the images are read.
         if !options.overwrite && RunFolder::open(out).is_ok() {
             RunFolder::create(out, false)?;
         }
     }
-    let Prepared { presets, config, dataset, lines, expected } = prepare(&options.request, observer)?;
+    let Prepared { presets, config, dataset, fingerprint, lines, expected, patches } =
+        prepare(&options.request, team, observer)?;
     let about = About {
         version: VERSION.into(),
         revision: options.caller.revision.clone(),
         cpu: cpu(),
         command: options.caller.command.clone(),
         data: dataset.name.clone(),
-        fingerprint: dataset.fingerprint(),
+        fingerprint,
         presets,
     };
     let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = options.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
-    let run = RunFolder::begin(&out, options.overwrite, &config, &about, &dataset)?;
-    let mut setup = Setup::new(config, dataset, run.clone(), about, RunLog::beside(&run, observer))?;
+    let mut run = RunFolder::of_other(&out);
+    if team.leads() {
+        run = RunFolder::begin(&out, options.overwrite, &config, &about, &dataset)?;
+    }
+    if team.several() {
+        // The others go on when the folder is there: they see of it what is new.
+        let path = team.from_leader(names::of(out.as_os_str()).as_bytes());
+        run = if team.leads() { run } else { RunFolder::of_other(&names::path(&String::from_utf8_lossy(&path))) };
+    }
+    if let Some(patches) = patches {
+        write_bytes(&run.patches(), &patches)?;
+    }
+    let mut setup = Setup::new(config, dataset, run.clone(), about, log_beside(&run, team, observer))?;
     setup.method = method.unwrap_or(setup.method);
     tell(&setup);
     lines.iter().for_each(|line| setup.observer.note(line));
@@ -156,7 +177,8 @@ fn begin(
 /// Goes on with a run that was cancelled or killed; the result is bit for bit that of a run that was not. Of a finished run it returns the
 /// result.
 pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
-    let path = &options.run;
+    let (path, team) = (&options.run, &options.team);
+    agree(team, &options.caller)?;
     let run = RunFolder::open(path)?;
     if options.request.minutes.is_some() {
         let hint = format!("leave it out; a finished run is trained further with: `extend` {}", path.display());
@@ -174,10 +196,13 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
         return Ok(TrainResult::new(&run, result));
     }
     check_resumable(path, config.train.precision)?;
-    let run = run.locked()?;
-    let dataset = read_again(&config, observer)?;
+    trained_by(team.count(), &config)?;
+    let run = if team.leads() { run.locked()? } else { run };
+    let dataset = read_again_among(team, &config, observer)?;
     let replaced = run.changed_files(&dataset);
-    if dataset.fingerprint() != about.fingerprint {
+    let fingerprint = dataset.fingerprint();
+    agree_on(team, &fingerprint, &config)?;
+    if fingerprint != about.fingerprint {
         let named = match replaced.as_slice() {
             [] => String::new(),
             few @ [_, ..] if few.len() <= 3 => format!(": {}", listed(few)),
@@ -188,12 +213,14 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
             "bring the images back as they were, or start another run",
         ));
     }
-    let setup = Setup::new(config, dataset, run.clone(), about, RunLog::beside(&run, observer))?;
+    let setup = Setup::new(config, dataset, run.clone(), about, log_beside(&run, team, observer))?;
     tell(&setup);
     setup.warn_of_origin(VERSION, &options.caller.revision, &cpu());
     let state = setup.restore()?;
-    // A kill may have come between the settings and the list of files.
-    run.write_files(&setup.plan.dataset)?;
+    if team.leads() {
+        // A kill may have come between the settings and the list of files.
+        run.write_files(&setup.plan.dataset)?;
+    }
     if !replaced.is_empty() {
         let n = replaced.len();
         setup
@@ -204,9 +231,14 @@ pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<T
     finish(&setup, state, options.no_report, None)
 }
 
-/// Says what a run would take (memory, disk, time, clusters over the epochs), from a trial of a few steps. Nothing is left behind.
-pub fn forecast(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Forecast> {
-    let Prepared { presets, config, dataset, lines, .. } = prepare(request, observer)?;
+/// Says what a run would take (memory, disk, time, clusters over the epochs), from a trial of a few steps; with a number of `processes`, also
+/// what as many would take together. Nothing is left behind.
+pub fn forecast(request: &RunRequest, processes: Option<usize>, observer: &Arc<dyn Observer>) -> Result<Forecast> {
+    if processes == Some(0) {
+        return Err(Error::usage("0 processes train nothing", "give --processes 2 or more"));
+    }
+    let Prepared { presets, config, dataset, lines, .. } = prepare(request, &Team::default(), observer)?;
+    trained_by(processes.unwrap_or(1), &config)?;
     trial_folder(|run| {
         let about = About { presets, ..About::default() };
         let cancel = observer.cancel().clone();
@@ -215,7 +247,7 @@ pub fn forecast(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Fo
         lines.iter().for_each(|line| observer.note(line));
         // What is written is written before there are two threads.
         setup.initial()?;
-        cancel.run_beside(move || train::forecast(&setup))?
+        cancel.run_beside(move || train::forecast(&setup, processes))?
     })
 }
 
@@ -250,29 +282,43 @@ struct Prepared {
     presets: Vec<String>,
     config: Resolved,
     dataset: Arc<Dataset>,
+    /// The fingerprint of the images.
+    fingerprint: String,
     /// What was chosen for a given time.
     lines: Vec<String>,
     /// Expected seconds of the epochs and of what follows, where they were measured.
     expected: Option<Expected>,
+    /// The file of the patches that were learned meanwhile.
+    patches: Option<Vec<u8>>,
 }
 
 /// Reads the images and checks, before anything is written, that the network can be trained on them.
-fn prepare(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Prepared> {
+fn prepare(request: &RunRequest, team: &Team, observer: &Arc<dyn Observer>) -> Result<Prepared> {
     let source = request.source()?;
     let (presets, mut config) = request.config_for(&source)?;
     source.check_dir(!config.data.dir.is_empty())?;
     let budget = request.time_budget(&source)?;
+    if budget.is_some() && team.several() {
+        return Err(Error::usage(
+            format!("a run of given minutes is chosen by one process, and there are {}", team.count()),
+            "name the system and its length, for example `--preset pcp --width 64 --epochs 200`",
+        ));
+    }
     if let Some(budget) = &budget {
         budget.before_reading(&mut config, &source, observer)?;
     }
-    let dataset = Arc::new(read(config.load_request()?, observer)?);
-    let (config, dataset, lines, expected) = match budget {
+    let load = Load { team: team.clone(), ..config.load_request()? };
+    let dataset = Arc::new(read(load, observer)?);
+    let (config, dataset, lines, expected, patches) = match budget {
         Some(budget) => {
-            let Chosen { config, dataset, lines, expected } = budget.choose(config, dataset, observer)?;
-            (config, dataset, lines, Some(expected))
+            let Chosen { config, dataset, lines, expected, patches } = budget.choose(config, dataset, observer)?;
+            (config, dataset, lines, Some(expected), patches)
         }
-        None => (config.resolve(&dataset)?, dataset, Vec::new(), None),
+        None => (config.resolve(&dataset)?, dataset, Vec::new(), None, None),
     };
+    trained_by(team.count(), &config)?;
+    let fingerprint = dataset.fingerprint();
+    agree_on(team, &fingerprint, &config)?;
     let plan = Plan::new(config, dataset)?;
     let network =
         Network::new(&plan.config.network, plan.config.data.size)?.with_precision(plan.config.train.precision);
@@ -282,7 +328,37 @@ fn prepare(request: &RunRequest, observer: &Arc<dyn Observer>) -> Result<Prepare
         let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;
         observer.note(&format!("begins with {}: {}", config.train.init_from, adopted.summary()));
     }
-    Ok(Prepared { presets, config, dataset, lines, expected })
+    Ok(Prepared { presets, config, dataset, fingerprint, lines, expected, patches })
+}
+
+/// An error unless all processes are of one program, on CPUs of one kind: on others the same numbers have other last bits.
+fn agree(team: &Team, caller: &Caller) -> Result<()> {
+    team.agree("program", format!("{VERSION} {}", caller.revision).as_bytes())?;
+    team.agree("command", caller.command.as_bytes())?;
+    team.agree("kind of CPU", cpu().as_bytes())
+}
+
+/// An error unless all processes have the same images and settings.
+fn agree_on(team: &Team, fingerprint: &str, config: &Resolved) -> Result<()> {
+    team.agree("data", fingerprint.as_bytes())?;
+    team.agree("settings", format!("{:?}", config.entries()).as_bytes())
+}
+
+/// An error where several processes cannot train the system together.
+fn trained_by(processes: usize, config: &Resolved) -> Result<()> {
+    let system = config.method.system;
+    if processes > 1 && matches!(system, System::Plus | System::Patches) {
+        return Err(Error::usage(
+            format!("patches are learned by one process, not by {processes}"),
+            "train another system, such as `--preset pcp`, or start one process",
+        ));
+    }
+    Ok(())
+}
+
+/// The observer, with a log of the run where this process writes one.
+fn log_beside(run: &RunFolder, team: &Team, observer: &Arc<dyn Observer>) -> Arc<dyn Observer> {
+    if team.leads() { RunLog::beside(run, observer) } else { observer.clone() }
 }
 
 /// Tells what the run will do, and what is unusual about it.
@@ -295,7 +371,8 @@ fn tell(setup: &Setup) {
 
 /// Trains to the end, and writes the page.
 fn finish(setup: &Setup, state: State, no_report: bool, expected: Option<Expected>) -> Result<TrainResult> {
-    if setup.method.reads_out() && state.progress.metrics_lines == 0 && !no_report {
+    let trains = setup.plan.config.train.rounds > 0;
+    if setup.method.reads_out() && trains && state.progress.metrics_lines == 0 && !no_report {
         // A first page, of the patch features; the one at the end takes its place.
         write_page(setup);
     }
@@ -312,9 +389,11 @@ fn finish(setup: &Setup, state: State, no_report: bool, expected: Option<Expecte
     setup.observer.training_ended();
     let result = result?;
     let run = &setup.run;
-    run.log(&result.table());
-    if !no_report {
-        write_page(setup);
+    if setup.team().leads() {
+        run.log(&result.table());
+        if !no_report {
+            write_page(setup);
+        }
     }
     Ok(TrainResult::new(run, result))
 }

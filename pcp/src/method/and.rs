@@ -5,9 +5,11 @@ use super::{At, FoundTargets, Memory, Method, Past, Plan};
 use pcp_core::error::Result;
 use pcp_core::matmul::matmul;
 use pcp_core::matrix::{Matrix, MatrixRef};
-use pcp_core::neighbours::nearest;
+use pcp_core::neighbours::nearest_among;
+use pcp_core::peers::Peers;
 use pcp_core::purify::{Positives, Purified, Status};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Round 0 is instance recognition. Before round r the int(share r N) samples with the lowest entropy of
 /// `p_i = softmax(M m_i / tau)` become anchors; the positives of an anchor are itself and its k nearest bank rows, for the
@@ -43,7 +45,8 @@ impl Method for And {
                 on_iteration(0)?;
                 let c = &plan.config;
                 let anchors = (c.and.share * f64::from(round) * clusters as f64) as usize;
-                neighbourhoods(&memory.bank()?.rows, anchors.min(clusters), c.and.neighbours, c.objective.tau as f32)
+                let (k, tau, peers) = (c.and.neighbours, c.objective.tau as f32, &*plan.dataset.team);
+                neighbourhoods(&memory.bank()?.rows, anchors.min(clusters), k, tau, peers)
             }
         };
         let status = |i: usize| if positives.of(i).is_some() { Status::Kept } else { Status::Instance };
@@ -58,11 +61,11 @@ impl Method for And {
 }
 
 /// For the `anchors` samples of lowest entropy, themselves and their `k` nearest others.
-fn neighbourhoods(bank: &Matrix, anchors: usize, k: usize, tau: f32) -> Positives {
-    let entropy = entropies(bank, tau);
+fn neighbourhoods(bank: &Matrix, anchors: usize, k: usize, tau: f32, peers: &dyn Peers) -> Positives {
+    let entropy = peers.divided(bank.rows, 1, |rows| entropies(bank, rows, tau));
     let mut order: Vec<usize> = (0..bank.rows).collect();
     order.sort_by(|a, b| entropy[*a].total_cmp(&entropy[*b]).then(a.cmp(b)));
-    let found = nearest(bank, bank, k, true, &|_| ());
+    let found = nearest_among(peers, bank, bank, k, true);
     let mut sets = vec![None; bank.rows];
     for &i in order.iter().take(anchors) {
         let set: Vec<u32> =
@@ -72,8 +75,8 @@ fn neighbourhoods(bank: &Matrix, anchors: usize, k: usize, tau: f32) -> Positive
     Positives::from_own(sets)
 }
 
-/// `H_i = -sum_j p_ij log p_ij` with `p_i = softmax(M m_i / tau)` over all rows, including i.
-fn entropies(bank: &Matrix, tau: f32) -> Vec<f64> {
+/// `H_i = -sum_j p_ij log p_ij` of some rows i, with `p_i = softmax(M m_i / tau)` over all rows, including i.
+fn entropies(bank: &Matrix, rows: Range<usize>, tau: f32) -> Vec<f64> {
     let m = bank.view();
     let entropy = |row: &[f32]| {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -86,7 +89,7 @@ fn entropies(bank: &Matrix, tau: f32) -> Vec<f64> {
         }
         total.ln() - weighted / total
     };
-    (bank.values.par_chunks(BLOCK * bank.dim))
+    (bank.values[rows.start * bank.dim..rows.end * bank.dim].par_chunks(BLOCK * bank.dim))
         .flat_map_iter(|block| {
             let rows = block.len() / bank.dim;
             let mut similarity = vec![0.0f32; rows * bank.rows];
@@ -99,6 +102,7 @@ fn entropies(bank: &Matrix, tau: f32) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pcp_core::peers::Alone;
     use pcp_core::rng::{Key, Purpose};
 
     fn bank() -> Matrix {
@@ -136,7 +140,7 @@ mod tests {
     fn anchors_and_neighbours_match_the_definition() {
         let bank = bank();
         for (anchors, k) in [(10, 1), (20, 5), (40, 10)] {
-            let found = neighbourhoods(&bank, anchors, k, 0.1);
+            let found = neighbourhoods(&bank, anchors, k, 0.1, &Alone);
             for (i, expected) in slow(&bank, anchors, k, 0.1).iter().enumerate() {
                 assert_eq!(found.of(i), expected.as_deref(), "sample {i}");
             }
@@ -147,8 +151,8 @@ mod tests {
     #[test]
     fn more_neighbours_than_samples_are_all_of_them_and_one_sample_has_none() {
         let two = Matrix::new(2, vec![1.0, 0.0, 0.0, 1.0]);
-        assert_eq!(neighbourhoods(&two, 2, 9, 0.1).of(0), Some(&[0, 1][..]));
+        assert_eq!(neighbourhoods(&two, 2, 9, 0.1, &Alone).of(0), Some(&[0, 1][..]));
         let one = Matrix::new(2, vec![1.0, 0.0]);
-        assert_eq!(neighbourhoods(&one, 1, 1, 0.1).of(0), None);
+        assert_eq!(neighbourhoods(&one, 1, 1, 0.1, &Alone).of(0), None);
     }
 }

@@ -65,7 +65,7 @@ impl Method for DeepCluster {
     }
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let Task { network, weights, batch, rows, dropout, .. } = task;
+        let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let d = &plan.config.deepcluster;
         let sgd = Sgd { lr: d.head_lr as f32, momentum: 0.0, decay: d.head_decay as f32 };
         let Some(clusters) = &targets.labels else {
@@ -75,7 +75,7 @@ impl Method for DeepCluster {
             ));
         };
         let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| clusters[*row]).collect::<Vec<_>>());
-        Ok(network.step(weights, batch, 1, dropout, FeatureKind::RawEmbedding, |x| {
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::RawEmbedding, |x| {
             let mut active = x.clone();
             active.values.iter_mut().for_each(|v| *v = v.max(0.0));
             let (outcome, mut gradient) = classify(classifier, &active, &labels, sgd);

@@ -27,11 +27,15 @@ impl Method for Emp {
         plan.config.emp.views
     }
 
+    /// All views share their batch-norm statistics, as in the authors' code.
+    fn parts(&self, _plan: &Plan, _at: At, _images: usize) -> usize {
+        1
+    }
+
     fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let Task { network, weights, batch, rows, dropout, .. } = task;
+        let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let (views, emp) = (plan.config.emp.views, &plan.config.emp);
-        // All views share their batch-norm statistics, as in the authors' code.
-        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
             // Embeddings that are not finite have no coding rate: training ends with the error for such a loss.
             let (mean, gradient) = coding_rate_loss(v, views, emp.spread, emp.precision)
                 .unwrap_or_else(|_| (f64::NAN, vec![0.0; v.values.len()]));

@@ -40,8 +40,8 @@ impl Method for WithinBatch {
     }
 
     fn step(&self, plan: &Plan, task: Task, _memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let Task { network, weights, batch, rows, dropout, .. } = task;
-        Ok(network.step(weights, batch, 2, dropout, FeatureKind::Embedding, |v| {
+        let Task { network, weights, batch, share, rows, dropout, .. } = task;
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
             let (mean, gradient) = (self.loss)(v, plan.config.objective.tau as f32);
             (StepResult { loss: BatchLoss::within_batch(mean, rows.len()), change: Change::Embeddings }, gradient)
         }))

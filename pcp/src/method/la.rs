@@ -59,14 +59,15 @@ impl Method for La {
     }
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let Task { network, weights, batch, rows, dropout, .. } = task;
+        let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
-        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
             let (o, la) = (&plan.config.objective, &plan.config.la);
             let (loss, gradient) = if targets.clusterings.is_empty() {
-                super::pcp::loss(v, rows, bank, &targets.positives, o, None, plan.config.train.precision)
+                super::pcp::loss(v, rows, bank, &targets.positives, o, None, plan.bank_work())
             } else {
-                let found = local_loss(v, rows, &bank.rows, &targets.clusterings, la.background, o.tau as f32);
+                let (tau, peers) = (o.tau as f32, plan.bank_work().peers);
+                let found = local_loss(v, rows, &bank.rows, &targets.clusterings, la.background, tau, peers);
                 (BatchLoss::of(&found.each, true), found.gradient)
             };
             (StepResult { loss, change: Change::Embeddings }, gradient)

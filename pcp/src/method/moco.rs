@@ -2,7 +2,7 @@
 //! among recent keys of a key encoder, which is a moving average of the network.
 
 use super::{At, BatchLoss, Change, EpochTargets, Memory, Method, Plan, StepResult, Task, other_memory};
-use crate::data::Batch;
+use crate::data::{Batch, BatchShare};
 use crate::method::bank::Queue;
 use crate::method::objective::key_loss;
 use crate::model::{DropoutKey, FeatureKind, Network, Step, Weights};
@@ -40,10 +40,15 @@ impl Method for Moco {
         2
     }
 
+    /// Groups of both views.
+    fn parts(&self, plan: &Plan, _at: At, images: usize) -> usize {
+        2 * groups(plan, images)
+    }
+
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Memory::Keys { encoder, queue } = memory else { return Err(other_memory("keys")) };
-        let Task { network, weights, batch, rows, dropout, at } = task;
-        let groups = groups(plan, rows.len());
+        let Task { network, weights, batch, share, dropout, at, .. } = task;
+        let share = share.half();
         let [queries, others] = halves(batch);
         let mut slow = encoder.clone();
         slow.ema_update(weights, plan.config.moco.momentum);
@@ -51,15 +56,15 @@ impl Method for Moco {
         let dealt = plan.key(Purpose::Groups, at).shuffled(&dropout.ids);
         let masks =
             DropoutKey { key: plan.key(Purpose::KeyDropout, at), ids: dealt.iter().map(|i| dropout.ids[*i]).collect() };
-        let (found, moments) = network.encode(&slow, rearranged(&others, &dealt), groups, masks);
+        let (found, moments) = network.encode(&slow, rearranged(others, &dealt, &share), share.clone(), masks);
         slow.update_running_stats(&moments);
         let mut keys = Matrix { values: vec![0.0; found.values.len()], ..found };
         for (place, &i) in dealt.iter().enumerate() {
             keys.values[i * keys.dim..(i + 1) * keys.dim]
                 .copy_from_slice(&found.values[place * keys.dim..][..keys.dim]);
         }
-        Ok(network.step(weights, queries, groups, dropout, FeatureKind::Embedding, |q| {
-            let found = key_loss(q, &keys, &queue.rows, plan.config.objective.tau as f32, plan.config.train.precision);
+        Ok(network.step(weights, queries, share, dropout, FeatureKind::Embedding, |q| {
+            let found = key_loss(q, &keys, &queue.rows, plan.config.objective.tau as f32, plan.bank_work());
             let loss = BatchLoss::of(&found.each, false);
             (StepResult { loss, change: Change::Keys(slow, keys) }, found.gradient)
         }))
@@ -85,9 +90,8 @@ fn halves(batch: Batch) -> [Batch; 2] {
     [Batch { rows: rows / 2, pixels }, Batch { rows: rows / 2, pixels: second }]
 }
 
-/// The images of `batch` in another order.
-fn rearranged(batch: &Batch, order: &[usize]) -> Batch {
+/// The images of a batch in another order: of both, this process's share.
+fn rearranged(batch: Batch, order: &[usize], share: &BatchShare) -> Batch {
     let image = batch.pixels.len() / batch.rows.max(1);
-    let pixels = order.iter().flat_map(|i| &batch.pixels[i * image..(i + 1) * image]).copied().collect();
-    Batch { rows: batch.rows, pixels }
+    Batch { rows: batch.rows, pixels: share.rearranged(batch.pixels, image, order) }
 }

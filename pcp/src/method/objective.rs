@@ -9,6 +9,7 @@ use pcp_core::eigen::solve;
 use pcp_core::error::Result;
 use pcp_core::matmul::matmul;
 use pcp_core::matrix::{Matrix, MatrixRef, dot};
+use pcp_core::peers::{Alone, Peers};
 use pcp_core::purify::Positives;
 use rayon::prelude::*;
 
@@ -24,27 +25,56 @@ pub struct BankLoss {
     pub gradient: Vec<f32>,
 }
 
+/// How losses over a bank are computed: the precision of products with the whole bank, and the processes that divide the rows of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BankWork<'a> {
+    /// The precision.
+    pub precision: Precision,
+    /// The processes. All of them have the whole batch and bank, and get the whole loss.
+    pub peers: &'a dyn Peers,
+}
+
+/// The work of a process alone.
+impl From<Precision> for BankWork<'_> {
+    fn from(precision: Precision) -> Self {
+        BankWork { precision, peers: &Alone }
+    }
+}
+
+/// The losses of `rows` rows from `of`, which gives the loss and the gradient of every row in a range; each process takes a part.
+fn by_rows(peers: &dyn Peers, v: &Matrix, of: impl Fn(&[f32], usize) -> Vec<(f64, Vec<f32>)>) -> BankLoss {
+    let own = peers.own(v.rows);
+    let found = of(&v.values[own.start * v.dim..own.end * v.dim], own.start);
+    let (each, gradient): (Vec<f64>, Vec<Vec<f32>>) = found.into_iter().unzip();
+    let of_rows = peers.shares(v.rows);
+    let of_values: Vec<usize> = of_rows.iter().map(|rows| rows * v.dim).collect();
+    BankLoss {
+        each: peers.all_gather_values(&each, &of_rows),
+        gradient: peers.all_gather_values(&gradient.concat(), &of_values),
+    }
+}
+
 /// Eq. 4 for samples without positives, Eq. 5 in its `form` for the others; `samples[r]` is the sample of row `r` of `v`.
-/// Products with the whole bank are of the `precision`, those with the positives always f32.
-pub fn bank_loss(
+/// Products with the whole bank are of the precision of the `work`, those with the positives always f32.
+pub fn bank_loss<'a>(
     v: &Matrix,
     samples: &[usize],
     bank: &Matrix,
     positives: &Positives,
     tau: f32,
     form: LossForm,
-    precision: Precision,
+    work: impl Into<BankWork<'a>>,
 ) -> BankLoss {
-    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
-    let softmax = bank_softmax(&v.values, &bank.values, v.dim, tau, precision);
+    let BankWork { precision, peers } = work.into();
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
-    let rows: Vec<(f64, Vec<f32>)> = (0..v.rows)
-        .into_par_iter()
-        .map(|r| {
-            let own = [samples[r] as u32];
-            let set = positives.of(samples[r]).unwrap_or(&own);
+    by_rows(peers, v, |values, first| {
+        // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
+        let softmax = bank_softmax(values, &bank.values, v.dim, tau, precision);
+        let one = |(r, v): (usize, &[f32])| {
+            let own = [samples[first + r] as u32];
+            let set = positives.of(samples[first + r]).unwrap_or(&own);
             let logits: Vec<f64> =
-                set.iter().map(|j| f64::from(dot(bank.row(*j as usize), v.row(r))) / f64::from(tau)).collect();
+                set.iter().map(|j| f64::from(dot(bank.row(*j as usize), v)) / f64::from(tau)).collect();
             let all = softmax.log_sum_exp[r];
             // The loss is `pull * lse(all) - value`, and its gradient `(pull * E[m] - sum_j weight_j m_j) / tau`.
             let (pull, value, weights) = match form {
@@ -58,7 +88,7 @@ pub fn bank_loss(
                     (1.0, logits.iter().sum::<f64>() / n, vec![1.0 / n; set.len()])
                 }
             };
-            let expectation = &softmax.expectation[r * v.dim..(r + 1) * v.dim];
+            let expectation = &softmax.expectation[r * v.len()..(r + 1) * v.len()];
             let mut gradient: Vec<f64> = expectation.iter().map(|e| pull * f64::from(*e)).collect();
             for (j, weight) in set.iter().zip(weights) {
                 for (g, m) in gradient.iter_mut().zip(bank.row(*j as usize)) {
@@ -66,28 +96,29 @@ pub fn bank_loss(
                 }
             }
             (pull * all - value, gradient.into_iter().map(|g| (g * scale) as f32).collect())
-        })
-        .collect();
-    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+        };
+        values.par_chunks_exact(v.dim).enumerate().map(one).collect()
+    })
 }
 
 /// MoCo's loss: `-log e^{q.k+/tau} / (e^{q.k+/tau} + sum_j e^{q.n_j/tau})` with the keys n_j of the queue.
-pub fn key_loss(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32, precision: Precision) -> BankLoss {
-    let softmax = bank_softmax(&q.values, &queue.values, q.dim, tau, precision);
+pub fn key_loss<'a>(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32, work: impl Into<BankWork<'a>>) -> BankLoss {
+    let BankWork { precision, peers } = work.into();
     let scale = 1.0 / (f64::from(tau) * q.rows as f64);
-    let rows: Vec<(f64, Vec<f32>)> = (0..q.rows)
-        .into_par_iter()
-        .map(|r| {
-            let positive = f64::from(dot(q.row(r), keys.row(r))) / f64::from(tau);
+    by_rows(peers, q, |values, first| {
+        let softmax = bank_softmax(values, &queue.values, q.dim, tau, precision);
+        let one = |(r, q): (usize, &[f32])| {
+            let key = keys.row(first + r);
+            let positive = f64::from(dot(q, key)) / f64::from(tau);
             let all = log_sum_exp(&[positive, softmax.log_sum_exp[r]]);
             // P of the positive key, and of the queue as a whole.
             let (own, others) = ((positive - all).exp(), (softmax.log_sum_exp[r] - all).exp());
-            let expectation = &softmax.expectation[r * q.dim..(r + 1) * q.dim];
+            let expectation = &softmax.expectation[r * q.len()..(r + 1) * q.len()];
             let by = |(e, k): (&f32, &f32)| (others * f64::from(*e) - (1.0 - own) * f64::from(*k)) * scale;
-            (all - positive, expectation.iter().zip(keys.row(r)).map(|pair| by(pair) as f32).collect())
-        })
-        .collect();
-    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+            (all - positive, expectation.iter().zip(key).map(|pair| by(pair) as f32).collect())
+        };
+        values.par_chunks_exact(q.dim).enumerate().map(one).collect()
+    })
 }
 
 /// Rows whose similarities to the whole bank are in memory at once.
@@ -103,20 +134,21 @@ pub fn local_loss(
     clusterings: &[Vec<u32>],
     background: usize,
     tau: f32,
+    peers: &dyn Peers,
 ) -> BankLoss {
     let m = bank.view();
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
-    let blocks: Vec<Vec<(f64, Vec<f32>)>> =
-        (v.values.par_chunks(LOCAL_ROWS * v.dim).zip(samples.par_chunks(LOCAL_ROWS)))
-            .map(|(v, samples)| {
-                let mut similarity = vec![0.0f32; samples.len() * bank.rows];
-                matmul(MatrixRef::new(v, samples.len(), bank.dim), m.t(), &mut similarity, false);
-                let rows = similarity.chunks(bank.rows).zip(samples);
-                rows.map(|(row, &own)| local_row(row, own, bank, clusterings, background, tau, scale)).collect()
-            })
-            .collect();
-    let rows: Vec<_> = blocks.into_iter().flatten().collect();
-    BankLoss { each: rows.iter().map(|r| r.0).collect(), gradient: rows.into_iter().flat_map(|r| r.1).collect() }
+    by_rows(peers, v, |values, first| {
+        let samples = &samples[first..first + values.len() / v.dim];
+        let block = |(v, samples): (&[f32], &[usize])| -> Vec<(f64, Vec<f32>)> {
+            let mut similarity = vec![0.0f32; samples.len() * bank.rows];
+            matmul(MatrixRef::new(v, samples.len(), bank.dim), m.t(), &mut similarity, false);
+            let rows = similarity.chunks(bank.rows).zip(samples);
+            rows.map(|(row, &own)| local_row(row, own, bank, clusterings, background, tau, scale)).collect()
+        };
+        let blocks = values.par_chunks(LOCAL_ROWS * v.dim).zip(samples.par_chunks(LOCAL_ROWS));
+        blocks.map(block).collect::<Vec<_>>().into_iter().flatten().collect()
+    })
 }
 
 fn local_row(

@@ -5,11 +5,10 @@ use super::{
 };
 use crate::config::ObjectiveSettings;
 use crate::method::bank::Bank;
-use crate::method::objective::{bank_loss, spreading_loss};
+use crate::method::objective::{BankWork, bank_loss, spreading_loss};
 use crate::model::{FeatureKind, Step};
-use kernels::Precision;
 use pcp_core::error::Result;
-use pcp_core::kmeans::{Clusters, KMeans, best_of, kmeans_with};
+use pcp_core::kmeans::{Clusters, KMeans, best_of, kmeans_among};
 use pcp_core::matrix::Matrix;
 use pcp_core::purify::{History, Positives, Purified, Rules, Status, Votes, purify};
 
@@ -74,13 +73,12 @@ impl Method for Pcp {
     }
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let views = self.views(plan, task.at);
         let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
-        let Task { network, weights, batch, rows, dropout, .. } = task;
+        let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
-        Ok(network.step(weights, batch, views, dropout, FeatureKind::Embedding, |v| {
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
             let (loss, gradient) =
-                loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup, plan.config.train.precision);
+                loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup, plan.bank_work());
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }
@@ -109,7 +107,7 @@ pub(super) fn cluster(
         draw,
         ..KMeans::new(k)
     };
-    kmeans_with(features, &settings, on_iteration)
+    kmeans_among(&*plan.dataset.team, features, &settings, on_iteration)
 }
 
 /// The best of `clusters.runs` runs of k-means, by the objective. Only the first uses `start`.
@@ -157,14 +155,14 @@ pub fn final_clusters(
 
 /// `w L_IS + (1 - w) L_pcp` during the warm-up, `L_pcp` otherwise, with the gradient of the mean by the embeddings `v`:
 /// all samples in view 1, then, where there is one, all in view 2.
-pub fn loss(
+pub fn loss<'a>(
     v: &Matrix,
     samples: &[usize],
     bank: &Bank,
     positives: &Positives,
     objective: &ObjectiveSettings,
     warmup: Option<f64>,
-    precision: Precision,
+    work: impl Into<BankWork<'a>>,
 ) -> (BatchLoss, Vec<f32>) {
     let b = samples.len();
     let tau = objective.tau as f32;
@@ -172,7 +170,7 @@ pub fn loss(
     let bank_views = (objective.bank_views as usize).min(v.rows / b);
     let seen = Matrix { rows: b * bank_views, dim: v.dim, values: v.values[..b * bank_views * v.dim].to_vec() };
     let rows: Vec<usize> = samples.iter().copied().cycle().take(seen.rows).collect();
-    let bank_part = bank_loss(&seen, &rows, &bank.rows, positives, tau, objective.form, precision);
+    let bank_part = bank_loss(&seen, &rows, &bank.rows, positives, tau, objective.form, work);
 
     let mut loss = BatchLoss { samples: b, ..BatchLoss::default() };
     for (row, each) in bank_part.each.iter().enumerate() {
@@ -202,6 +200,7 @@ pub fn loss(
 mod tests {
     use super::*;
     use crate::config::LossForm;
+    use kernels::Precision;
 
     fn close(a: f64, b: f64) {
         assert!((a - b).abs() < 2e-6, "{a} is not {b}");

@@ -94,11 +94,11 @@ impl Method for Plus {
     }
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let Task { network, weights, batch, rows, dropout, .. } = task;
+        let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
-        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Embedding, |v| {
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
             let (loss, gradient) =
-                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.config.train.precision);
+                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.bank_work());
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }

@@ -25,14 +25,14 @@ impl Method for Supervised {
     }
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
-        let Task { network, weights, batch, rows, dropout, at, .. } = task;
+        let Task { network, weights, batch, share, rows, dropout, at, .. } = task;
         let t = &plan.config.train;
         let sgd = Sgd { lr: plan.schedule.lr(at.1), momentum: t.momentum as f32, decay: t.weight_decay as f32 };
         let Some(Labels { of, .. }) = &plan.dataset.train.labels else {
             return Err(Error::data("supervised training needs labels", "choose a system that needs no labels"));
         };
         let (classifier, labels) = (memory.classifier()?, rows.iter().map(|row| of[*row]).collect::<Vec<_>>());
-        Ok(network.step(weights, batch, 1, dropout, FeatureKind::Pooled, |x| classify(classifier, x, &labels, sgd)))
+        Ok(network.step(weights, batch, share, dropout, FeatureKind::Pooled, |x| classify(classifier, x, &labels, sgd)))
     }
 }
 

@@ -19,6 +19,11 @@ fn network(plan: &Plan) -> Network {
     Network::new(&crate::config::NetworkSettings { width: 4, ..plan.config.network.clone() }, 16).unwrap()
 }
 
+/// The parts of a batch of eight images, or of four, whose views are all here.
+fn share(plan: &Plan, method: &dyn Method) -> BatchShare {
+    method.parts(plan, (0, 0), plan.config.train.batch).into()
+}
+
 fn alone(n: usize) -> EpochTargets {
     EpochTargets { labels: None, positives: Positives::instances(n), clusterings: Vec::new() }
 }
@@ -96,7 +101,15 @@ fn a_moco_step_updates_encodes_and_enqueues() {
     let rows: Vec<usize> = (0..8).collect();
     let dropout = || DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..8).collect() };
     let batch = Batch { rows: 16, pixels: pixels.clone() };
-    let task = Task { network: &net, weights: &weights, batch, rows: &rows, dropout: dropout(), at: (0, 0) };
+    let task = Task {
+        network: &net,
+        weights: &weights,
+        batch,
+        share: share(&plan, moco),
+        rows: &rows,
+        dropout: dropout(),
+        at: (0, 0),
+    };
     let step = moco.step(&plan, task, &memory, &alone(20)).unwrap();
     let loss = step.loss.loss;
     assert_eq!((loss.samples, loss.instance.1), (8, 8));
@@ -134,7 +147,15 @@ fn groups_of_a_moco_batch_have_their_own_statistics() {
     let run = |plan: &Plan| {
         let dropout = DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..8).collect() };
         let batch = Batch { rows: 16, pixels: pixels.clone() };
-        let task = Task { network: &net, weights: &weights, batch, rows: &rows, dropout, at: (0, 0) };
+        let task = Task {
+            network: &net,
+            weights: &weights,
+            batch,
+            share: share(plan, of(System::Moco)),
+            rows: &rows,
+            dropout,
+            at: (0, 0),
+        };
         of(System::Moco).step(plan, task, &memory(plan), &alone(20)).unwrap().features
     };
     let whole = plan("moco", 20, &["train.batch=8", "moco.groups=1"]);
@@ -200,7 +221,15 @@ fn a_step_without_its_memory_is_an_error() {
         let step = |memory: &Memory| {
             let dropout = DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..4).collect() };
             let batch = Batch { rows: 4 * views, pixels: vec![0.5; 4 * views * 16 * 16 * 3] };
-            let task = Task { network: &net, weights: &weights, batch, rows: &rows, dropout, at: (0, 0) };
+            let task = Task {
+                network: &net,
+                weights: &weights,
+                batch,
+                share: share(&plan, method),
+                rows: &rows,
+                dropout,
+                at: (0, 0),
+            };
             let targets = EpochTargets { labels: Some(vec![0; 8]), ..alone(8) };
             method.step(&plan, task, memory, &targets).map(|step| step.loss.loss)
         };
@@ -242,6 +271,7 @@ fn the_bank_of_pcp_plus_stays_as_it_is() {
         network: &net,
         weights: &weights,
         batch: Batch { rows: 4, pixels: (0..4 * 16 * 16 * 3).map(|i| (i as f32 * pixels).sin()).collect() },
+        share: 1.into(),
         rows: &[3, 5, 7, 9],
         dropout: DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..4).collect() },
         at: (0, 0),

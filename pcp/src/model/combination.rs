@@ -160,8 +160,12 @@ impl Combination {
         };
         let patches = self.patch_features(&part(own, own + square));
         let views = Batch { rows: batch.rows, pixels: part(0, own) };
-        let pooled = self.pooled.apply(&both_sides(network, weights, &views));
-        side_by_side(&patches, &pooled, self.card.weight)
+        self.together(&patches, &both_sides(network, weights, &views))
+    }
+
+    /// Embeddings from patch features and from the network's pooled features of the same images.
+    pub fn together(&self, patches: &Matrix, pooled: &Matrix) -> Matrix {
+        side_by_side(patches, &self.pooled.apply(pooled), self.card.weight)
     }
 }
 

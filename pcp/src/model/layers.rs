@@ -2,12 +2,25 @@
 
 use super::DropoutKey;
 use super::weights::{Init, Spec, Weights, flat, to_vec};
+use crate::data::BatchShare;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Gradients, Tensor, TensorData};
-use kernels::Conv;
+use kernels::{Across, Batches, Conv};
+use pcp_core::peers::Team;
 use pcp_core::rng::{Key, Purpose};
 use rayon::prelude::*;
 use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Sums over the processes that share a batch.
+#[derive(Debug)]
+struct SumsOf(Team);
+
+impl Across for SumsOf {
+    fn sum(&self, values: &mut [f64]) {
+        self.0.all_reduce_few(values);
+    }
+}
 
 /// Collects the arrays of a network while its layers are described.
 #[derive(Default)]
@@ -140,6 +153,22 @@ pub struct Moments {
     pub(super) count: usize,
 }
 
+/// Replaces moments of every process's own rows by their mean over the processes, by the number of rows.
+pub fn mean_moments(team: &Team, moments: &mut [Moments]) {
+    let of = |m: &Moments| {
+        let values = m.mean.iter().chain(&m.variance).map(|x| f64::from(*x) * m.count as f64);
+        std::iter::once(m.count as f64).chain(values).collect::<Vec<_>>()
+    };
+    let mut sums: Vec<f64> = moments.iter().flat_map(of).collect();
+    team.all_reduce_few(&mut sums);
+    let mut next = sums.into_iter();
+    for m in moments {
+        let count = next.next().unwrap_or(1.0);
+        m.count = count as usize;
+        m.mean.iter_mut().chain(&mut m.variance).zip(&mut next).for_each(|(x, sum)| *x = (sum / count) as f32);
+    }
+}
+
 /// One forward pass through the network.
 pub struct Pass<'a> {
     weights: &'a Weights,
@@ -151,7 +180,10 @@ struct Training {
     leaves: Vec<Tensor<1>>,
     /// Whether batch norm is frozen: it uses running statistics, and its parameters get no gradient.
     frozen: bool,
-    views: usize,
+    /// The rows of the batch that this process has.
+    share: BatchShare,
+    /// The processes whose rows count in the statistics of batch norm.
+    across: Option<Arc<dyn Across>>,
     dropout: DropoutKey,
     moments: RefCell<Vec<Moments>>,
 }
@@ -161,12 +193,12 @@ impl<'a> Pass<'a> {
         Pass { weights, training: None }
     }
 
-    pub fn training(weights: &'a Weights, views: usize, dropout: DropoutKey) -> Self {
+    /// Training on this process's `share` of a batch; batch norm has the statistics of all processes, where it is `across` them.
+    pub fn training(weights: &'a Weights, share: BatchShare, across: bool, dropout: DropoutKey) -> Self {
         let leaves = weights.parameters.iter().map(|p| Tensor::from_inner(p.clone()).require_grad()).collect();
-        Pass {
-            weights,
-            training: Some(Training { leaves, frozen: false, views, dropout, moments: RefCell::default() }),
-        }
+        let across = share.team().filter(|_| across).map(|team| Arc::new(SumsOf(team.clone())) as Arc<dyn Across>);
+        let moments = RefCell::default();
+        Pass { weights, training: Some(Training { leaves, frozen: false, share, across, dropout, moments }) }
     }
 
     /// Batch norm is frozen, and only the parameters in `learns` get gradients.
@@ -178,10 +210,8 @@ impl<'a> Pass<'a> {
         let leaves = weights.parameters.iter().zip(learns).map(leaf).collect();
         let key = Key { purpose: Purpose::Dropout, seed: 0, round: 0, epoch: 0 };
         let dropout = DropoutKey { key, ids: Vec::new() };
-        Pass {
-            weights,
-            training: Some(Training { leaves, frozen: true, views: 1, dropout, moments: RefCell::default() }),
-        }
+        let (share, moments) = (1.into(), RefCell::default());
+        Pass { weights, training: Some(Training { leaves, frozen: true, share, across: None, dropout, moments }) }
     }
 
     fn parameter(&self, index: usize) -> Tensor<1> {
@@ -221,12 +251,15 @@ pub fn conv_bn(pass: &Pass, layer: &ConvBn, x: Tensor<4>, residual: Option<Tenso
         return kernels::conv_affine(x, weight, scale, shift, residual, layer.conv);
     }
     let (gamma, beta) = (pass.parameter(layer.gamma), pass.parameter(layer.beta));
-    let out = kernels::conv_bn(x, weight, gamma, beta, residual, training.views, layer.conv);
+    let (views, across) = (training.share.parts, training.across.clone());
+    let several = across.is_some();
+    let out = kernels::conv_bn(x, weight, gamma, beta, residual, Batches { views, across }, layer.conv);
     let [b, h, w, k] = out.output.dims();
     let (mean, variance) = (to_vec(out.mean.into_data()), to_vec(out.variance.into_data()));
     // Batch norm removes the constant that a bias adds: it only shifts the running mean.
     let bias = layer.bias.map(|bias| to_vec(pass.weights.parameters[bias].to_data()));
-    for view in 0..training.views {
+    let rows = if several { training.share.rows_of_part(b / views) } else { b / views };
+    for view in 0..views {
         let of_view = |values: &[f32]| values[view * k..(view + 1) * k].to_vec();
         let mut mean = of_view(&mean);
         for (m, b) in mean.iter_mut().zip(bias.iter().flatten()) {
@@ -237,7 +270,7 @@ pub fn conv_bn(pass: &Pass, layer: &ConvBn, x: Tensor<4>, residual: Option<Tenso
             variance_buffer: layer.variance,
             mean,
             variance: of_view(&variance),
-            count: b / training.views * h * w,
+            count: rows * h * w,
         });
     }
     out.output
@@ -278,9 +311,10 @@ pub fn rectified(x: Tensor<2>) -> Tensor<2> {
 pub fn dropout(pass: &Pass, layer: u32, x: Tensor<2>) -> Tensor<2> {
     let Some(training) = &pass.training else { return x };
     let [rows, dim] = x.dims();
-    let DropoutKey { key, ids } = &training.dropout;
+    let (DropoutKey { key, ids }, share) = (&training.dropout, &training.share);
     let mut mask = vec![0.0f32; rows * dim];
     mask.par_chunks_mut(dim).enumerate().for_each(|(row, mask)| {
+        let row = share.row(row);
         let view = (row / ids.len()) as u32;
         let mut stream = key.stream(ids[row % ids.len()], layer * 16 + view);
         for values in mask.chunks_mut(64) {

@@ -4,7 +4,7 @@ use super::layers::{self, Builder, ConvSpec, Pass, conv_bn, linear, rectified};
 use super::weights::{self, Named, Spec, Weights};
 use super::{alexnet, resnet};
 use crate::config::{self, Arch, FeatureKind, Head, Precision};
-use crate::data::Batch;
+use crate::data::{Batch, BatchShare};
 use burn::tensor::{Device, Tensor, TensorData};
 use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::Array;
@@ -30,6 +30,8 @@ pub struct Network {
     buffers: Vec<Spec>,
     /// The precision that its layers compute in.
     pub precision: Precision,
+    /// Whether batch norm has the statistics of a whole batch that several processes share, or each those of its own rows.
+    pub sync_norm: bool,
     /// Side of its input images.
     pub size: usize,
     /// Length of an embedding, D.
@@ -127,7 +129,8 @@ impl Network {
         };
         let Builder { parameters, buffers } = build;
         let precision = Precision::F32;
-        Ok(Network { body, hidden, head, parameters, buffers, precision, size, embedding: config.embedding, pooled })
+        let (sync_norm, embedding) = (true, config.embedding);
+        Ok(Network { body, hidden, head, parameters, buffers, precision, sync_norm, size, embedding, pooled })
     }
 
     /// The network with layers that compute in `precision`.
@@ -154,6 +157,11 @@ impl Network {
             Body::ResNet(net) => net.map_floats(self.size),
             Body::AlexNet(net) => net.map_floats(self.size),
         }
+    }
+
+    /// Channels of every layer with batch norm.
+    pub fn norm_channels(&self) -> Vec<usize> {
+        self.buffers.iter().filter(|spec| spec.name.ends_with("running_mean")).map(Spec::len).collect()
     }
 
     /// Names of the arrays of the head.
@@ -281,22 +289,24 @@ impl Network {
         batch.pixels.par_chunks(BLOCK * row).map(block).collect()
     }
 
-    /// Embeddings with batch-norm statistics of the batch, as in training, but without gradients: each of `groups` equal parts of
+    /// Embeddings of a batch with its batch-norm statistics, as in training, but without gradients: each part of
     /// the batch has its own statistics, which are also returned.
     pub fn encode(
         &self,
         weights: &Weights,
         batch: Batch,
-        groups: usize,
+        share: impl Into<BatchShare>,
         dropout: DropoutKey,
     ) -> (Matrix, Vec<layers::Moments>) {
-        let pass = Pass::training(weights, groups, dropout);
+        let share = share.into();
+        let pass = Pass::training(weights, share.clone(), self.sync_norm, dropout);
         let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), FeatureKind::Embedding);
-        (to_features(v.inner()), pass.into_moments())
+        (share.gathered(to_features(v.inner())), self.agreed(&share, pass.into_moments()))
     }
 
-    /// Training: forward of all `views` at once, with batch-norm statistics per view; `loss` returns its report and its gradient by
-    /// the features, from which those by the weights follow.
+    /// Training: forward of all views at once, with batch-norm statistics per part of the batch (a view, where nothing else is said); `loss`
+    /// returns its report and its gradient by the features, from which those by the weights follow. Of a batch that several processes
+    /// share, `batch` has the rows of this one; the loss sees all, and gradients are those of all.
     ///
     /// # Panics
     /// For maps: they are not trained.
@@ -304,22 +314,47 @@ impl Network {
         &self,
         weights: &Weights,
         batch: Batch,
-        views: usize,
+        share: impl Into<BatchShare>,
         dropout: DropoutKey,
         kind: FeatureKind,
         loss: impl FnOnce(&Matrix) -> (L, Vec<f32>),
     ) -> Step<L> {
-        let pass = Pass::training(weights, views, dropout);
+        let share = share.into();
+        let pass = Pass::training(weights, share.clone(), self.sync_norm, dropout);
         let v = self.forward(&pass, Tensor::from_inner(self.tensor(batch)), kind);
-        let features = to_features(v.clone().inner());
+        let own = to_features(v.clone().inner());
+        let (rows, features) = (own.rows, share.gathered(own));
         let (loss, gradient) = loss(&features);
         // The loss is linear in v around here: its gradient as a constant, times v, has the same derivative.
-        let gradient = TensorData::new(gradient, [features.rows, features.dim]);
+        let gradient = TensorData::new(share.own_values(gradient, features.dim), [rows, features.dim]);
         let gradient = Tensor::<2>::from_inner(Tensor::from_data(gradient, &Device::flex()));
         let mut found = (v * gradient).sum().backward();
-        let gradients = pass.gradients(&mut found);
-        Step { loss, features, gradients, moments: pass.into_moments() }
+        let gradients = summed(&share, pass.gradients(&mut found));
+        Step { loss, features, gradients, moments: self.agreed(&share, pass.into_moments()) }
     }
+
+    /// Moments that all processes agree on: where each has those of its own rows, their mean by the number of rows.
+    fn agreed(&self, share: &BatchShare, mut moments: Vec<layers::Moments>) -> Vec<layers::Moments> {
+        if let Some(team) = share.team().filter(|_| !self.sync_norm) {
+            layers::mean_moments(team, &mut moments);
+        }
+        moments
+    }
+}
+
+/// The gradients of all processes, added up.
+fn summed(share: &BatchShare, gradients: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
+    let Some(team) = share.team() else { return gradients };
+    let parts: Vec<Vec<f32>> = gradients.into_iter().map(|g| weights::to_vec(g.into_data())).collect();
+    let mut all = parts.concat();
+    team.all_reduce(&mut all);
+    let mut rest = &all[..];
+    let part = |old: Vec<f32>| {
+        let (part, after) = rest.split_at(old.len());
+        rest = after;
+        weights::flat(part.to_vec())
+    };
+    parts.into_iter().map(part).collect()
 }
 
 pub(super) fn to_features(t: Tensor<2>) -> Matrix {
@@ -327,5 +362,7 @@ pub(super) fn to_features(t: Tensor<2>) -> Matrix {
     Matrix { rows, dim, values: weights::to_vec(t.into_data()) }
 }
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

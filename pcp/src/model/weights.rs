@@ -7,6 +7,7 @@ use pcp_core::error::{Error, Result};
 use pcp_core::io::tensors::Array;
 use pcp_core::readout::Readout;
 use pcp_core::rng::{Key, Purpose};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -154,6 +155,15 @@ impl Weights {
     pub fn ema_update(&mut self, other: &Weights, keep: f64) {
         let pairs = self.parameters.iter_mut().zip(&other.parameters);
         pairs.for_each(|(p, q)| *p = p.clone() * keep + q.clone() * (1.0 - keep));
+    }
+
+    /// A checksum of all numbers.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        let mut add = |values: &[f32]| values.iter().for_each(|x| hash.update(x.to_le_bytes()));
+        self.parameters.iter().for_each(|p| add(&to_vec(p.to_data())));
+        self.buffers.iter().for_each(|b| add(b));
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether every number is finite.

@@ -109,10 +109,21 @@ pub struct RunResult {
     pub precision: Precision,
     /// Threads of the last session.
     pub threads: usize,
+    /// Processes that trained it together; 1 in results of versions that knew no others.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub processes: usize,
     /// Version of this program.
     pub version: String,
     /// Its revision, if known.
     pub revision: String,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(n: &usize) -> bool {
+    *n == 1
 }
 
 impl RunResult {

@@ -63,6 +63,13 @@ pub enum Warning {
     },
     /// The floor of the number of clusters is so near to the number of images that nothing is ever clustered.
     NothingToCluster,
+    /// Parts of a batch have fewer images than there are processes, so that each computes the whole batch.
+    Undivided {
+        /// Images of a part.
+        rows: usize,
+        /// Processes.
+        processes: usize,
+    },
     /// A checkpoint that cannot be used.
     DamagedCheckpoint {
         /// Which, and why.
@@ -124,6 +131,7 @@ impl Warning {
             Warning::BadFiles { .. } => "bad files",
             Warning::OtherOrigin { .. } => "origin",
             Warning::NothingToCluster => "nothing to cluster",
+            Warning::Undivided { .. } => "processes",
             Warning::DamagedCheckpoint { .. } => "checkpoint",
             Warning::Restored { .. } => "restored",
             Warning::UnseenClasses { .. } => "unseen classes",
@@ -174,6 +182,10 @@ impl fmt::Display for Warning {
                     "clusters.floor is nearly the number of images, so every image learns alone, as in instance recognition"
                 )
             }
+            Warning::Undivided { rows, processes } => write!(
+                f,
+                "{processes} processes cannot divide batches with parts of {rows} images: each computes all of them; give a larger --batch"
+            ),
             Warning::DamagedCheckpoint { what } => write!(f, "{what}; continuing from the one before"),
             Warning::Restored { what } => f.write_str(what),
             Warning::UnseenClasses { classes } => write!(f, "no image shows {}", listed(classes)),

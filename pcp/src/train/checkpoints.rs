@@ -3,7 +3,9 @@
 use super::{DIVERGED, Setup, State};
 use crate::run::{Bound, Warning};
 use pcp_core::error::{Error, Result};
+use pcp_core::io::names;
 use std::cell::Cell;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Writes checkpoints and remembers when the last one was written.
@@ -30,6 +32,10 @@ impl<'a> Checkpoints<'a> {
         if !state.weights.is_finite() {
             return Err(Error::training("the weights are not finite", DIVERGED));
         }
+        self.saved.set(Instant::now());
+        if self.setup.written().is_none() {
+            return Ok(());
+        }
         let p = &state.progress;
         // Names in the order of time.
         let name = format!("r{:03}-e{:05}-b{:07}.safetensors", p.round, p.epoch, p.batch);
@@ -44,8 +50,14 @@ impl<'a> Checkpoints<'a> {
 pub fn restore(setup: &Setup) -> Result<State> {
     let Setup { network, run, method, plan, .. } = setup;
     let bound = setup.bound();
-    let restored = run.restore(|path| State::load(network, *method, plan, &bound, path))?;
-    let (mut state, known) = restored.state.map_or_else(|| setup.begin().map(|state| (state, true)), Ok)?;
+    let load = |path: &Path| State::load(network, *method, plan, &bound, path);
+    if setup.written().is_none() {
+        return follow(setup, load);
+    }
+    let restored = run.restore(|path| load(path).map(|loaded| (path.clone(), loaded)))?;
+    let (path, state) = restored.state.unzip();
+    setup.team().from_leader(path.map(|path| names::of(path.as_os_str())).unwrap_or_default().as_bytes());
+    let (mut state, known) = state.map_or_else(|| setup.begin().map(|state| (state, true)), Ok)?;
     // An epoch whose targets are known has given its warnings.
     let given = |at| at < state.at() || at == state.at() && state.targets.is_some();
     run.cut_warnings(|record| record.at.is_none_or(given))?;
@@ -61,4 +73,10 @@ pub fn restore(setup: &Setup) -> Result<State> {
         setup.warn(None, Warning::Restored { what });
     }
     Ok(state)
+}
+
+/// The state that the process which writes has restored.
+fn follow(setup: &Setup, load: impl Fn(&Path) -> Result<(State, bool)>) -> Result<State> {
+    let path = String::from_utf8_lossy(&setup.team().from_leader(&[])).into_owned();
+    if path.is_empty() { setup.begin() } else { load(&names::path(&path)).map(|(state, _)| state) }
 }

@@ -73,6 +73,7 @@ fn run(setup: &Setup) -> Result<RunResult> {
         data: setup.about.data.clone(),
         precision: config.train.precision,
         threads: rayon::current_num_threads(),
+        processes: 1,
         version: setup.about.version.clone(),
         revision: setup.about.revision.clone(),
     };

@@ -47,7 +47,7 @@ fn with_columns(features: &Matrix, columns: usize) -> Matrix {
 }
 
 /// The run's patch model; it is learned and kept where there is none yet.
-fn patch_model(setup: &Setup) -> Result<PatchModel> {
+pub(super) fn patch_model(setup: &Setup) -> Result<PatchModel> {
     let (config, images) = (&setup.plan.config, &setup.plan.dataset.train.images);
     let file = setup.run.patches();
     if is_there(&file)? {
@@ -68,42 +68,71 @@ fn patch_model(setup: &Setup) -> Result<PatchModel> {
 pub(super) struct CombinedNetwork {
     /// The weights, whose embedding is both.
     pub weights: Weights,
+    /// The embeddings of the training images and of the test images.
+    pub train: Matrix,
+    pub test: Option<Matrix>,
     /// The network's share of the embedding.
     pub share: f64,
     /// kNN of the patch features alone, when there are labels.
     pub knn_patches: Option<f64>,
 }
 
-/// Learns the readout of the network's pooled features, and puts the patch features beside it.
-pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> {
-    let (model, weights) = (patch_model(setup)?, &state.weights);
-    setup.observer.begin("readout", setup.plan.samples());
-    let mut learner = ReadoutLearner::new(setup.network.pooled);
-    for made in setup.loader.all(Part::Train, View::Clean) {
+/// The network's pooled features of all images of `part`, each the mean of an image and its mirror image; `each` gets those of a batch.
+fn pooled(setup: &Setup, weights: &Weights, part: Part, mut each: impl FnMut(&Matrix)) -> Result<Matrix> {
+    let (n, dim) = (setup.loader.images(part).len(), setup.network.pooled);
+    setup.observer.begin("readout", n);
+    let mut all = Matrix { rows: n, dim, values: Vec::with_capacity(n * dim) };
+    for made in setup.loader.all(part, View::Clean) {
         let (_, batch) = made?;
         let (network, weights) = (setup.network.clone(), weights.clone());
         let pooled = setup.cancel().run(move || both_sides(&network, &weights, &batch))?;
         setup.observer.advance(pooled.rows);
-        learner.add(&[pooled]);
+        each(&pooled);
+        all.values.extend(pooled.values);
     }
-    let pooled = learner.finish(&ReadoutSettings::default())?;
+    Ok(all)
+}
+
+/// Learns the readout of the network's pooled features, and puts the patch features beside it.
+pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> {
+    let (model, weights) = (patch_model(setup)?, &state.weights);
+    let mut learner = ReadoutLearner::new(setup.network.pooled);
+    let of_train = pooled(setup, weights, Part::Train, |pooled| learner.add(std::slice::from_ref(pooled)))?;
+    let readout = learner.finish(&ReadoutSettings::default())?;
     let settings = &model.card.patch_model;
     let (side, stored, patches) = (settings.side, settings.stored, settings.patches.clone());
     let card = CombinationCard { side, stored, patches, weight: 0.0 };
-    let combination = Combination::new(card, model.patches().filters().clone(), model.readout().clone(), pooled);
+    let combination = Combination::new(card, model.patches().filters().clone(), model.readout().clone(), readout);
     let combination = Arc::new(combination);
     let share = match setup.plan.config.plus.share {
         Auto::Value(share) => share,
         Auto::Auto(_) => network_share(setup, state, &combination)?,
     };
     let patches = Arc::new(with_columns(&state.memory.bank()?.rows, model.dim()));
-    let knn_patches = match &setup.probe {
-        Some(probe) => Some(probe.patches(&model, Some(patches), &setup.observer)?),
+    let of_test = match &setup.plan.dataset.test {
+        Some(test) => {
+            let pooled = pooled(setup, weights, Part::Test, |_| ())?;
+            Some((model.embed(&test.images, &setup.observer)?, pooled))
+        }
         None => None,
     };
-    let combination = Arc::into_inner(combination).map(|combination| Arc::new(combination.with_weight(share)));
-    let weights = combination.map_or_else(|| weights.clone(), |combination| weights.combined(combination));
-    Ok(CombinedNetwork { weights, share, knn_patches })
+    let knn_patches = match &setup.probe {
+        Some(probe) => {
+            let test = of_test.as_ref().map(|(patches, _)| patches.clone());
+            Some(probe.features(patches.clone(), test, setup.cancel())?)
+        }
+        None => None,
+    };
+    let Some(combination) = Arc::into_inner(combination) else {
+        return Err(Error::training("patches and network are still in use", "please report this; --resume goes on"));
+    };
+    let combination = Arc::new(combination.with_weight(share));
+    let both = combination.clone();
+    let (train, test) = setup.cancel().run(move || {
+        let test = of_test.map(|(patches, pooled)| both.together(&patches, &pooled));
+        (both.together(&patches, &of_train), test)
+    })?;
+    Ok(CombinedNetwork { weights: weights.combined(combination), train, test, share, knn_patches })
 }
 
 /// The network's share of the embedding, by images that it was not trained on: `r - 1/2`, where r compares how well it recognises

@@ -18,6 +18,7 @@ use pcp_core::io::atomic::is_there;
 use pcp_core::io::tensors::{Array, Tensors};
 use pcp_core::matrix::Matrix;
 use pcp_core::neighbours::accuracy;
+use pcp_core::peers::Team;
 use pcp_core::purify::{History, Purified};
 use pcp_core::readout::Readout;
 use pcp_core::rng::Purpose;
@@ -59,13 +60,40 @@ impl Setup {
         observer: Arc<dyn Observer>,
     ) -> Result<Setup> {
         let dataset = dataset.into();
-        let network = Network::new(&config.network, config.data.size)?.with_precision(config.train.precision);
+        let mut network = Network::new(&config.network, config.data.size)?.with_precision(config.train.precision);
+        network.sync_norm = config.train.sync_norm;
         let network = Arc::new(network);
         let loader = Loader::new(dataset.clone(), config.augmenter());
         let probe = Probe::new(dataset.clone(), loader.clone(), &config);
         let method = method::of(config.method.system);
         let plan = Arc::new(Plan::new(config, dataset)?);
         Ok(Setup { plan, method, loader, network, probe, run, about, observer })
+    }
+
+    /// The processes that train together.
+    pub fn team(&self) -> &Team {
+        &self.plan.dataset.team
+    }
+
+    /// The run's folder, if this process writes there: one of them does.
+    pub(super) fn written(&self) -> Option<&RunFolder> {
+        self.team().leads().then_some(&self.run)
+    }
+
+    /// Ends here, in all processes, where one of them is to stop.
+    pub(super) fn stop_together(&self) -> Result<()> {
+        self.team().agree_to_stop(self.cancel());
+        self.cancel().check()
+    }
+
+    /// An error unless all processes are at the same place with the same weights: everything else follows from these.
+    pub(super) fn agree_on(&self, state: &State) -> Result<()> {
+        if !self.team().several() {
+            return Ok(());
+        }
+        self.stop_together()?;
+        let (round, epoch) = state.at();
+        self.team().agree("state", format!("{round} {epoch} {}", state.weights.digest()).as_bytes())
     }
 
     /// The flag that cancels the run.
@@ -93,6 +121,11 @@ impl Setup {
         if clusters && self.plan.schedule.all_instances(self.plan.schedule.floor) {
             self.warn(None, Warning::NothingToCluster);
         }
+        let each = batch.min(images) * self.method.views(&self.plan, (0, 0))
+            / self.method.parts(&self.plan, (0, 0), batch.min(images)).max(1);
+        if self.team().several() && each < self.team().count() && self.plan.config.train.rounds > 0 {
+            self.warn(None, Warning::Undivided { rows: each, processes: self.team().count() });
+        }
         if let Some(probe) = &self.probe
             && probe.available() < self.plan.config.evaluate.k
         {
@@ -117,7 +150,7 @@ impl Setup {
 
     /// Bytes that grow with every training image, besides its pixels.
     pub fn memory_per_image(&self) -> f64 {
-        bytes_per_image(&self.plan)
+        bytes_per_image(&self.plan, &self.network)
     }
 
     /// Bytes that the run will hold: images, bank with features, network with one step.
@@ -128,7 +161,7 @@ impl Setup {
         let compared = self.probe.as_ref().map_or(0, Probe::pixel_bytes) as f64;
         let vectors = (self.memory_per_image() * images.len() as f64).max(compared);
         let views = self.method.views(&self.plan, (0, 0));
-        let shown = self.plan.config.train.batch.min(images.len()) * views;
+        let shown = self.plan.config.train.batch.min(images.len()).div_ceil(self.team().count()) * views;
         [pixels as f64, vectors, training_bytes(&self.network, shown, usize::from(self.method.has_key_encoder()))]
     }
 
@@ -163,16 +196,20 @@ impl Setup {
             return self.network.from_named(&named_arrays(Tensors::<ModelCard>::read(&kept)?.arrays, ""));
         }
         let adopted = self.network.adopt(Path::new(&train.init_from), train.seed)?;
-        self.run.log(&format!("begins with {}: {}", train.init_from, adopted.summary()));
-        let arrays = self.network.arrays(&adopted.weights);
-        Tensors { about: ModelCard::of_run(&self.plan.config, (0, 0)), arrays }.write(&kept)?;
+        if let Some(run) = self.written() {
+            run.log(&format!("begins with {}: {}", train.init_from, adopted.summary()));
+            let arrays = self.network.arrays(&adopted.weights);
+            Tensors { about: ModelCard::of_run(&self.plan.config, (0, 0)), arrays }.write(&kept)?;
+        }
         Ok(adopted.weights)
     }
 
     /// Tells a warning to the observer and the run folder; `at` is the epoch that it is about, where it is about one.
     pub(super) fn warn(&self, at: Option<At>, warning: Warning) {
         self.observer.warn(&warning);
-        self.run.warn(&WarningRecord { at, warning });
+        if let Some(run) = self.written() {
+            run.warn(&WarningRecord { at, warning });
+        }
     }
 
     /// SGD when the share `done` of the epoch is done.
@@ -201,7 +238,9 @@ impl Setup {
                 observer.cancel().check()
             })
         })??;
-        self.run.write_final_clusters(&self.plan.dataset, &labels, &purified)?;
+        if let Some(run) = self.written() {
+            run.write_final_clusters(&self.plan.dataset, &labels, &purified)?;
+        }
         Ok((labels, purified))
     }
 
@@ -270,14 +309,13 @@ impl Setup {
             cancel: self.cancel(),
             on_images: &|n| self.observer.advance(n),
         };
-        let batches = self.loader.rows(Part::Train, &rows, View::Clean);
-        let pooled = extractor.stream(batches, rows.len(), &[FeatureKind::Pooled])?;
-        let pooled = pooled.into_iter().next().unwrap_or_default();
+        let pooled = extractor.rows(&self.loader, Part::Train, &rows, View::Clean, FeatureKind::Pooled)?;
         self.cancel().run(move || whitening(&pooled))?
     }
 
     /// Writes where the network looks in a few of the images.
     pub(super) fn write_heat(&self, weights: &Weights) -> Result<()> {
+        let Some(run) = self.written() else { return Ok(()) };
         let n = self.plan.samples();
         let shown = n.min(HEATED);
         let rows: Vec<usize> = (0..shown).map(|i| i * n / shown).collect();
@@ -286,7 +324,7 @@ impl Setup {
         let heats = self
             .cancel()
             .run(move || Ok(heat(&network, &weights, &loader.batch(Part::Train, &draws, &[View::Clean])?)))??;
-        self.run.write_heat(
+        run.write_heat(
             &rows,
             heats.first().map_or(0, |h| h.side),
             &heats.iter().flat_map(|h| h.values.clone()).collect::<Vec<_>>(),
@@ -301,6 +339,9 @@ impl Setup {
         (round, epoch): (u32, u32),
         path: &Path,
     ) -> Result<()> {
+        if !self.team().leads() {
+            return Ok(());
+        }
         let mut about = ModelCard::of_run(&self.plan.config, (round, epoch));
         let mut arrays = self.network.arrays(weights);
         if let Some(combination) = weights.combination() {
@@ -322,7 +363,7 @@ impl Setup {
 /// Bytes of weights, gradients, momentum and `more` copies of the weights, and of a step that is shown so many views. A step
 /// peaks at about three times the outputs of its convolutions (measured: 2.7 to 2.9 times in f32, 3.1 to 3.2 times in bf16): what
 /// they give, what batch norm makes of it, gradients, and room to work in.
-fn training_bytes(network: &Network, shown: usize, more: usize) -> f64 {
+pub(super) fn training_bytes(network: &Network, shown: usize, more: usize) -> f64 {
     let maps = (network.precision.bytes() * network.map_floats() * shown) as f64;
     4.0 * (3 + more) as f64 * network.parameter_count() as f64 + 3.2 * maps
 }
@@ -330,9 +371,11 @@ fn training_bytes(network: &Network, shown: usize, more: usize) -> f64 {
 /// Refuses a run that has no room to train in the memory that is free, as far as that is known. Its images are in memory already.
 pub fn check_room(network: &Network, plan: &Plan, free: Option<u64>) -> Result<()> {
     let (method, images) = (method::of(plan.config.method.system), plan.samples());
-    let shown = plan.config.train.batch.min(images) * method.views(plan, (0, 0));
-    let needed =
-        training_bytes(network, shown, usize::from(method.has_key_encoder())) + bytes_per_image(plan) * images as f64;
+    let team = &plan.dataset.team;
+    let shown = plan.config.train.batch.min(images).div_ceil(team.count()) * method.views(plan, (0, 0));
+    let one = training_bytes(network, shown, usize::from(method.has_key_encoder()))
+        + bytes_per_image(plan, network) * images as f64;
+    let needed = one * team.on_this_machine() as f64;
     match free {
         Some(free) if plan.config.train.rounds > 0 && needed > free as f64 => Err(Error::usage(
             format!(
@@ -348,7 +391,10 @@ pub fn check_room(network: &Network, plan: &Plan, free: Option<u64>) -> Result<(
 
 /// Bytes that grow with every training image, besides its pixels: bank, features, the embeddings of a probe, the history
 /// of clusters, and the image's name, place and marks.
-fn bytes_per_image(plan: &Plan) -> f64 {
+fn bytes_per_image(plan: &Plan, network: &Network) -> f64 {
     const MARKS: usize = 400;
-    (3 * plan.config.network.embedding * 4 + 4 * plan.schedule.history + MARKS) as f64
+    // Pooled features, and the embedding of both, where patch features and network are put side by side.
+    let both =
+        if method::of(plan.config.method.system).reads_out() { 2 * network.pooled + network.embedding } else { 0 };
+    ((3 * plan.config.network.embedding + both) * 4 + 4 * plan.schedule.history + MARKS) as f64
 }

@@ -1,10 +1,10 @@
 //! A trial: seconds of the parts of a run on this machine, measured by a few steps, and what the epochs of a run take by them.
 
 use super::forecast::Ahead;
-use super::{Setup, State, find_targets, step};
+use super::{Setup, State, batch_stream, find_targets, plus, step};
 use crate::config::{ClusterFeatures, FeatureKind};
 use crate::data::loader::{Draw, Part, View};
-use crate::method::{At, EpochTargets, Method, Plan};
+use crate::method::{At, EpochTargets, Memory, Method, Plan};
 use pcp_core::error::Result;
 use pcp_core::kmeans::assign;
 use pcp_core::matrix::Matrix;
@@ -21,13 +21,15 @@ const MOST: usize = 100;
 const EMBEDDED: usize = 256;
 /// Rows and centroids that are compared to time a comparison.
 const COMPARED: (usize, usize) = (8192, 512);
-/// Rows and neighbours that are searched to time one pair.
-const SEARCHED: (usize, usize) = (480, 2048);
+/// Queries of a short and of a long search, and rows that are searched, to time one pair.
+const SEARCHED: ([usize; 2], usize) = ([480, 1440], 4096);
 
 /// Seconds of the parts of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// Until the first epoch.
+    /// Learning of patches, where the system has some. What was learned is kept in the run folder.
+    pub learn: f64,
+    /// From then on until the first epoch.
     pub begin: f64,
     /// A training step: in the first epoch, and in the last.
     pub step: [f64; 2],
@@ -47,15 +49,33 @@ impl Trial {
         let (plan, train) = (&setup.plan, &setup.plan.config.train);
         let last = (train.rounds.saturating_sub(1), train.epochs.saturating_sub(1));
         let began = Instant::now();
-        let mut state = setup.begin()?;
-        let begin = began.elapsed().as_secs_f64();
-        let mut patches = 0.0;
-        if setup.method.reads_out() {
-            // What was learned from patches is kept: now they are only computed.
-            let began = Instant::now();
-            state = setup.begin()?;
-            patches = began.elapsed().as_secs_f64() / plan.samples().max(1) as f64;
-        }
+        let (mut state, patches) = match setup.method.reads_out() {
+            true => {
+                // Patch features of some images are timed; the bank is made up.
+                let model = plus::patch_model(setup)?;
+                let mut state = State::new(&setup.network, setup.initial()?, setup.method, plan);
+                if let Memory::Fixed(bank) = &mut state.memory {
+                    Arc::make_mut(bank).rows = made_up(plan.samples(), setup.network.embedding);
+                }
+                (state, Some(model))
+            }
+            false => (setup.begin()?, None),
+        };
+        let learn = began.elapsed().as_secs_f64();
+        let patches = match patches {
+            Some(model) => {
+                let some = plan.dataset.train.images.first(EMBEDDED)?;
+                let embed = || -> Result<f64> {
+                    let began = Instant::now();
+                    model.embed(&some, &setup.observer)?;
+                    Ok(began.elapsed().as_secs_f64() / some.len().max(1) as f64)
+                };
+                // The first time is slower.
+                embed()?;
+                embed()?
+            }
+            None => 0.0,
+        };
         let step = match (train.rounds > 0, setup.method.views(plan, (0, 0)) == setup.method.views(plan, last)) {
             (false, _) => [0.0; 2],
             (true, true) => [step_seconds(setup, &mut state, (0, 0), least)?; 2],
@@ -68,11 +88,15 @@ impl Trial {
         let pairs = match &setup.probe {
             Some(probe) => {
                 let pooled = setup.network.dim(FeatureKind::Pooled);
-                [embedding, pooled, 3 * probe.pixel_side().pow(2)].map(|dim| pair(dim, plan.config.evaluate.k))
+                let (k, queries) = (plan.config.evaluate.k, probe.queries());
+                [embedding, pooled, 3 * probe.pixel_side().pow(2)].map(|dim| pair(dim, k, queries))
             }
             None => [0.0; 3],
         };
-        Ok(Trial { begin, step, embed: embed_seconds(setup)?, patches, comparison: comparison(embedding), pairs })
+        let comparison = comparison(embedding);
+        let clusters = if patches > 0.0 { cluster_seconds(setup, plan, comparison) } else { 0.0 };
+        let begin = patches * plan.samples() as f64 + clusters;
+        Ok(Trial { learn, begin, step, embed: embed_seconds(setup)?, patches, comparison, pairs })
     }
 
     /// What every epoch of `plan` takes, by `method` and with the probe of `setup`.
@@ -102,21 +126,19 @@ impl Trial {
     pub fn end(&self, setup: &Setup, plan: &Plan) -> f64 {
         let n = plan.samples();
         let test = plan.dataset.test.as_ref().map_or(0, |test| test.images.len());
-        let compared = plan.config.clusters.search.compared(n, plan.schedule.floor);
-        let clusters = (setup.final_steps() * n) as f64 * compared as f64 * self.comparison;
+        let clusters = cluster_seconds(setup, plan, self.comparison);
         let [embeddings, pooled, pixels] = self.pairs;
         let probes = self.probe(setup, embeddings) + self.probe(setup, pooled) + self.compared(setup) * pixels;
-        // Patch features beside the network's: its readout sees every image and its mirror image, and so does its embedding.
-        let (both, readout) = match setup.method.reads_out() {
-            true => (2.0 * self.embed + self.patches, 2.0 * self.embed * n as f64),
-            false => (self.embed, 0.0),
+        let features = match setup.method.reads_out() {
+            // Every image and its mirror image; patch features of the training images are known. Two more searches.
+            true => {
+                (n + test) as f64 * 2.0 * self.embed
+                    + test as f64 * self.patches
+                    + 2.0 * self.compared(setup) * embeddings
+            }
+            false => (n + test) as f64 * self.embed,
         };
-        let probed = setup.probe.as_ref().map_or(0, |probe| probe.images());
-        let last = match setup.method.reads_out() {
-            true => probed as f64 * (both + self.patches) + 2.0 * self.compared(setup) * embeddings,
-            false => 0.0,
-        };
-        (n + test) as f64 * both + readout + clusters + probes + last
+        features + clusters + probes
     }
 
     /// One probe of the embeddings.
@@ -149,9 +171,8 @@ fn step_seconds(setup: &Setup, state: &mut State, at: At, least: f64) -> Result<
     let batches: Vec<Vec<Draw>> = batches.iter().cycle().take(MOST * batches.len().min(1)).cloned().collect();
     // The first is slower than the others, and is not counted.
     let (mut timed, mut began) = (0, Instant::now());
-    for (i, made) in setup.loader.stream(Part::Train, batches, setup.views(at)).enumerate() {
-        let (draws, batch) = made?;
-        step(setup, state, &targets, &draws, batch)?;
+    for (i, made) in batch_stream(setup, at, batches).enumerate() {
+        step(setup, state, &targets, made?)?;
         if i == 0 {
             began = Instant::now();
         }
@@ -161,6 +182,13 @@ fn step_seconds(setup: &Setup, state: &mut State, at: At, least: f64) -> Result<
         }
     }
     Ok(began.elapsed().as_secs_f64() / timed.max(1) as f64)
+}
+
+/// Seconds of a clustering of all embeddings.
+fn cluster_seconds(setup: &Setup, plan: &Plan, comparison: f64) -> f64 {
+    let n = plan.samples();
+    let compared = plan.config.clusters.search.compared(n, plan.schedule.floor);
+    (setup.final_steps() * n) as f64 * compared as f64 * comparison
 }
 
 /// Seconds to embed one image.
@@ -187,12 +215,21 @@ fn comparison(dim: usize) -> f64 {
     began.elapsed().as_secs_f64() / (rows.rows * centroids.rows) as f64
 }
 
-/// Seconds of a pair of rows in a search for `k` neighbours.
-fn pair(dim: usize, k: usize) -> f64 {
-    let (queries, bank) = (made_up(SEARCHED.0, dim), made_up(SEARCHED.1, dim));
-    let began = Instant::now();
-    nearest(&queries, &bank, k, false, &|_| ());
-    began.elapsed().as_secs_f64() / (queries.rows * bank.rows) as f64
+/// Seconds of a pair of rows in a search for `k` neighbours of so many `queries`. What a search makes once for all of them, in the time of a row of
+/// the bank, is found from two searches of different length.
+fn pair(dim: usize, k: usize, queries: usize) -> f64 {
+    let ([short, long], rows) = SEARCHED;
+    let bank = made_up(rows, dim);
+    let seconds = |queries: usize| {
+        let queries = made_up(queries, dim);
+        let began = Instant::now();
+        nearest(&queries, &bank, k, false, &|_| ());
+        began.elapsed().as_secs_f64()
+    };
+    let (a, b) = (seconds(short), seconds(long));
+    let each = ((b - a).max(0.0) / (long - short) as f64).max(0.1 * b / long as f64);
+    let once = (a - each * short as f64).max(0.0);
+    each / rows as f64 + once / (rows * queries.max(1)) as f64
 }
 
 /// Random rows of unit length.

@@ -1,6 +1,6 @@
 //! Files of a clustering.
 
-use super::{ClusterSummary, FoundClusters, write_summary};
+use super::{ClusterSummary, FoundClusters, UNSORTED_MEANS, write_summary};
 use crate::jobs::folders::{How, make, numbered};
 use crate::jobs::part::JobPart;
 use crate::jobs::pictures::Gallery;
@@ -123,11 +123,7 @@ impl ClusterFiles<'_> {
             tile("Smallest", summary.smallest, "images"),
         ];
         if let Some(unsorted) = summary.unsorted {
-            tiles.push(tile(
-                "Unsorted",
-                unsorted,
-                "fewer than two in five of their nearest neighbours are in their cluster",
-            ));
+            tiles.push(tile("Unsorted", unsorted, UNSORTED_MEANS));
         }
         let status = |i: usize| if self.found.is_unsorted(i) { Status::Filtered } else { Status::Kept };
         Collection {

@@ -133,7 +133,7 @@ fn what_its_neighbours_do_not_agree_with_is_unsorted() {
     let text = fs::read_to_string(dir.path().join("many/clusters.csv")).unwrap();
     assert!(text.starts_with("row,file,cluster,distance,agreement,unsorted\n"), "{text}");
     for row in &found.rows {
-        let unsorted = row.agreement.unwrap() < SORTED;
+        let unsorted = row.agreement.unwrap() < spectral::SORTED;
         let folder = if unsorted { "unsorted".to_string() } else { format!("cluster-{}", row.cluster) };
         assert!(dir.path().join("many/folders").join(folder).join(format!("{}.png", row.row)).is_file());
         assert!(text.lines().nth(row.row + 1).unwrap().ends_with(&format!(",{}", u8::from(unsorted))));

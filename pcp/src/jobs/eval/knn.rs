@@ -85,7 +85,7 @@ pub fn eval_knn(options: &EvalKnnOptions, observer: &Arc<dyn Observer>) -> Resul
             part.end();
             (knn?, MeasuredWeights::of(model))
         }
-        (None, Some(patches)) => (probe.patches(patches, None, observer)?, MeasuredWeights::of_patches(&run)),
+        (None, Some(patches)) => (probe.patches(patches, observer)?, MeasuredWeights::of_patches(&run)),
         (None, None) => unreachable!("a run has a network or patches"),
     };
     Ok(KnnReport { knn, k: k.min(probe.available()), tau, features, protocol: probe.protocol(), measured })

@@ -70,7 +70,8 @@ pub fn extend(options: &ExtendOptions, observer: &Arc<dyn Observer>) -> Result<T
     };
     let out = options.out.clone().unwrap_or_else(|| next(&options.run));
     let (overwrite, no_report, caller) = (options.overwrite, options.no_report, options.caller.clone());
-    train(&TrainOptions { request, out: Some(out), overwrite, no_report, caller }, observer)
+    let options = TrainOptions { request, out: Some(out), overwrite, no_report, caller, ..TrainOptions::default() };
+    train(&options, observer)
 }
 
 /// The settings of `began` that its continuation has: without those that follow from the epochs, and of its own system alone.

@@ -12,6 +12,7 @@ use crate::report::page_seconds;
 use crate::run::{About, RunFolder};
 use crate::train::{Setup, Trial};
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::{is_there, read_bytes};
 use pcp_core::schedule::probe_interval;
 use pcp_core::text::duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,12 +67,16 @@ pub(super) struct Chosen {
     pub lines: Vec<String>,
     /// What the run will take.
     pub expected: Expected,
+    /// The file of the patches that a trial has learned from the same images: the run need not learn them again.
+    pub patches: Option<Vec<u8>>,
 }
 
 /// A rung that was timed: how many epochs fit, what each takes, and what follows them.
 #[derive(Clone)]
 struct Timed {
     epochs: u32,
+    /// Whether even one does.
+    fits: bool,
     /// Epochs between probes.
     every: u32,
     seconds: Vec<f64>,
@@ -130,25 +135,26 @@ impl TimeBudget {
     }
 
     fn chosen(&self, mut config: Config, mut dataset: Arc<Dataset>, observer: &Arc<dyn Observer>) -> Result<Chosen> {
-        let (mean, std) = {
-            let resolved = config.clone().resolve(&dataset)?;
-            (resolved.data.mean, resolved.data.std)
-        };
-        (config.data.mean, config.data.std) = (Auto::Value(mean), Auto::Value(std));
+        let resolved = config.clone().resolve(&dataset)?.data;
+        (config.data.mean, config.data.std) = (Auto::Value(resolved.mean), Auto::Value(resolved.std));
+        // Images of files with records are not shrunk; what a rung would say of it must not change the patches.
+        config.data.stored = Auto::Value(resolved.stored);
         let rungs = self.rungs(&config, &dataset);
-        let mut ladder = Ladder {
-            budget: self,
-            config: config.clone(),
-            dataset: dataset.clone(),
-            rungs,
-            timed: BTreeMap::new(),
-            begin: 0.0,
-        };
-        let mut at = trial_folder(|run| ladder.climb(&run, observer))?;
+        let mut ladder =
+            Ladder { budget: self, config: config.clone(), dataset: dataset.clone(), rungs, timed: BTreeMap::new() };
+        let (mut at, mut patches) = trial_folder(|run| ladder.climbed(&run, observer))?;
         let fewest = fewest_epochs(config.method.system);
-        let few = ladder.fitting(at, 1.0) < f64::from(fewest) && !self.gave("data.limit") && !self.gave("train.epochs");
-        if few && dataset.train.images.len() > FEWEST_IMAGES {
-            let share = ladder.fitting(at, 1.0) / f64::from(fewest);
+        let fits = ladder.timed[&at].fits && ladder.fitting(at, 1.0) >= f64::from(fewest);
+        let few = !fits && !self.gave("data.limit") && !self.gave("train.epochs");
+        let alone = config.method.system == System::Plus && ladder.timed[&at].after <= self.left();
+        if few && alone && !self.gave("train.rounds") {
+            // The patch features of all images are worth more than a network that has seen a few of them.
+            ladder.without_network(at);
+        } else if few && dataset.train.images.len() > FEWEST_IMAGES {
+            let share = match config.method.system {
+                System::Plus => self.left() / (ladder.timed[&at].after + ladder.timed[&at].epoch()),
+                _ => ladder.fitting(at, 1.0) / f64::from(fewest),
+            };
             let fitting = (dataset.train.images.len() as f64 * share.clamp(0.0, 1.0)) as usize;
             config.data.limit = fitting.clamp(FEWEST_IMAGES, dataset.train.images.len());
             // Mean and deviation are those of the images that are left.
@@ -159,12 +165,13 @@ impl TimeBudget {
             let rungs = vec![ladder.rungs[at]];
             ladder =
                 Ladder { config: config.clone(), dataset: dataset.clone(), rungs, timed: BTreeMap::new(), ..ladder };
-            at = trial_folder(|run| ladder.climb(&run, observer))?;
+            (at, patches) = trial_folder(|run| ladder.climbed(&run, observer))?;
         }
         let timed = ladder.timed[&at].clone();
         let config = ladder.settings(at, timed.epochs, Some(timed.every))?;
         let lines = ladder.lines(at, &config);
-        Ok(Chosen { config, dataset, lines, expected: Expected { epochs: timed.seconds, after: timed.after } })
+        let expected = Expected { epochs: timed.seconds, after: timed.after };
+        Ok(Chosen { config, dataset, lines, expected, patches })
     }
 
     /// The rungs for these settings and images.
@@ -195,8 +202,6 @@ struct Ladder<'a> {
     dataset: Arc<Dataset>,
     rungs: Vec<(usize, usize)>,
     timed: BTreeMap<usize, Timed>,
-    /// Seconds until the first epoch.
-    begin: f64,
 }
 
 impl Ladder<'_> {
@@ -206,6 +211,13 @@ impl Ladder<'_> {
             true => f64::from(self.config.train.epochs),
             false => (SHOWN / self.dataset.train.images.len() as f64).clamp(WANTED.0, WANTED.1),
         }
+    }
+
+    /// As [`climb`](Self::climb), with the file of the patches that were learned meanwhile.
+    fn climbed(&mut self, run: &RunFolder, observer: &Arc<dyn Observer>) -> Result<(usize, Option<Vec<u8>>)> {
+        let at = self.climb(run, observer)?;
+        let file = run.patches();
+        Ok((at, if is_there(&file)? { Some(read_bytes(&file)?) } else { None }))
     }
 
     /// Times rungs until the dearest that allows the wanted epochs is among them; returns it, or the cheapest.
@@ -220,6 +232,13 @@ impl Ladder<'_> {
             let wanted = self.wanted();
             at = (0..self.rungs.len()).rev().find(|rung| self.fitting(*rung, 1.0) >= wanted).unwrap_or(0);
         }
+    }
+
+    /// Trains no network on the rung `at`.
+    fn without_network(&mut self, at: usize) {
+        self.config.train.rounds = 0;
+        let after = self.timed[&at].after;
+        self.timed.insert(at, Timed { epochs: 1, fits: true, every: 1, seconds: Vec::new(), after });
     }
 
     /// Seconds of an epoch on a rung relative to another, by the usual growth with side and width.
@@ -261,10 +280,10 @@ impl Ladder<'_> {
         let least = (TIMED * self.budget.minutes * 60.0).clamp(TIMED_SECONDS.0, TIMED_SECONDS.1);
         let trial = Trial::new(&setup, least)?;
         let n = setup.plan.samples();
-        let after = trial.end(&setup, &setup.plan) + page_seconds(n, setup.plan.config.network.embedding);
-        // What the first trial learned from patches serves the others; the run learns it anew.
-        self.begin = self.begin.max(trial.begin);
-        let begin = self.begin;
+        // What the first trial learned from patches serves the others, and the run. The page of the patches comes before the first epoch.
+        let page = page_seconds(n, setup.plan.config.network.embedding);
+        let begin = trial.begin + if setup.method.reads_out() { page } else { 0.0 };
+        let after = trial.end(&setup, &setup.plan) + page;
         let left = (self.budget.left() - begin - after).max(0.0);
         let seconds = |epochs: u32, every: Option<u32>| -> Result<Vec<f64>> {
             let plan = Plan::new(self.settings(rung, epochs, every)?, self.dataset.clone())?;
@@ -281,7 +300,8 @@ impl Ladder<'_> {
             if fits(middle)? { low = middle } else { high = middle }
         }
         let every = probe_every(low, probe, left, rounds);
-        Ok(Timed { epochs: low, every, seconds: seconds(low, Some(every))?, after: begin + after })
+        let (fits, seconds) = (fits(low)?, seconds(low, Some(every))?);
+        Ok(Timed { epochs: low, fits, every, seconds, after: begin + after })
     }
 
     /// What was chosen and what more time would bring.
@@ -295,15 +315,19 @@ impl Ladder<'_> {
             limit => format!(" --limit {limit}"),
         };
         let shown = duration(self.budget.minutes * 60.0);
+        let (what, rounds) = match config.train.rounds {
+            0 => (format!("patches of {images} images, no time for a network"), " --rounds 0"),
+            _ => (format!("{size} px, width {width}, {epochs} epochs of {images} images"), ""),
+        };
         let mut lines = vec![format!(
-            "chosen    for {shown}: {size} px, width {width}, {epochs} epochs of {images} images, in all about {} \
-             (the same again:{} --size {size} --width {width} --epochs {epochs} --eval-every {} --set data.stored={}{limit})",
+            "chosen    for {shown}: {what}, in all about {} (the same again:{} --size {size} --width {width} --epochs {epochs}{rounds} \
+             --eval-every {} --set data.stored={}{limit})",
             duration(takes),
             self.budget.implied.map(|name| format!(" --preset {name}")).unwrap_or_default(),
             config.evaluate.every,
             config.data.stored,
         )];
-        if !self.budget.stated {
+        if !self.budget.stated && config.train.rounds > 0 {
             lines.push(self.offer());
         }
         lines

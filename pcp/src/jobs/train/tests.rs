@@ -97,6 +97,6 @@ fn a_cancelled_run_is_resumed_to_the_same_result() {
 #[test]
 fn a_forecast_has_every_epoch() {
     let request = tiny(Path::new("unused")).request;
-    let found = forecast(&request, &crate::observe::silent()).unwrap();
+    let found = forecast(&request, Some(4), &crate::observe::silent()).unwrap();
     assert!(found.epochs.len() == 2 && found.seconds > 0.0, "{found:?}");
 }

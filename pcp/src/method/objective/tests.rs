@@ -212,7 +212,7 @@ fn local_loss_matches_its_definition_and_finite_differences() {
     let clusterings: Vec<Vec<u32>> = (1..4u32).map(|h| (0..60).map(|i| (i * 7 + h) % (3 + h)).collect()).collect();
     for background in [60, 20, 1000] {
         let slow = |v: &Matrix| slow_local_loss(v, &samples, &bank, &clusterings, background);
-        let fast = local_loss(&v, &samples, &bank, &clusterings, background, 0.07);
+        let fast = local_loss(&v, &samples, &bank, &clusterings, background, 0.07, &Alone);
         close(fast.each.iter().sum::<f64>() / 11.0, slow(&v), 1e-5);
         if background >= 60 {
             finite_differences(&v, &fast.gradient, &slow); // a smaller background jumps when a neighbour enters
@@ -224,7 +224,7 @@ fn local_loss_matches_its_definition_and_finite_differences() {
 #[test]
 fn local_loss_of_the_sample_alone_is_zero() {
     let bank = random(9, 4, 6);
-    let found = local_loss(&random(1, 4, 7), &[3], &bank, &[vec![0; 9]], 1, 0.07);
+    let found = local_loss(&random(1, 4, 7), &[3], &bank, &[vec![0; 9]], 1, 0.07, &Alone);
     close(found.each[0], 0.0, 1e-9);
     assert!(found.gradient.iter().all(|g| g.abs() < 1e-9));
 }
