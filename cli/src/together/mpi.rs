@@ -49,6 +49,12 @@ pub(super) fn end() {
     drop(UNIVERSE.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
+/// An empty slice whose address is a real one: that of an empty vector is 1, which Open MPI takes for `MPI_IN_PLACE`.
+fn placed(bytes: &[u8]) -> &[u8] {
+    static SOMEWHERE: [u8; 8] = [0; 8];
+    if bytes.is_empty() { &SOMEWHERE[..0] } else { bytes }
+}
+
 /// Counts as MPI takes them, and where each part begins.
 fn counted(counts: &[usize]) -> (Vec<i32>, Vec<i32>) {
     let mut at = 0;
@@ -86,8 +92,11 @@ impl Peers for World {
     fn all_gather(&self, own: &[u8], counts: &[usize], all: &mut [u8]) {
         let world = SimpleCommunicator::world();
         if all.len() <= MOST {
+            if all.is_empty() {
+                return;
+            }
             let (counts, places) = counted(counts);
-            return world.all_gather_varcount_into(own, &mut PartitionMut::new(all, counts, places));
+            return world.all_gather_varcount_into(placed(own), &mut PartitionMut::new(all, counts, places));
         }
         let most = MOST / self.count;
         for turn in 0..counts.iter().max().map_or(0, |n| n.div_ceil(most)) {
@@ -115,7 +124,10 @@ impl Peers for World {
         let needed = largest_of.into_iter().max().unwrap_or(0) as usize;
         if needed <= most {
             let ((sent, sent_at), (received, received_at)) = (counted(sent), counted(received));
-            let to = Partition::new(to, sent, sent_at);
+            let to = Partition::new(placed(to), sent, sent_at);
+            // One that receives nothing has room for a byte, at a real address.
+            let mut room = [0u8; 1];
+            let from = if from.is_empty() { &mut room[..] } else { from };
             return world.all_to_all_varcount_into(&to, &mut PartitionMut::new(from, received, received_at));
         }
         for turn in 0..needed.div_ceil(most) {
