@@ -172,7 +172,7 @@ impl dyn Peers + '_ {
         self.all_gather(cast_slice(&sum), &bytes, cast_slice_mut(values));
     }
 
-    /// As [`all_reduce`](Self::all_reduce) for a few numbers: each of them travels once, to everyone.
+    /// As `all_reduce`, for a few numbers: each of them travels once, to everyone.
     pub fn all_reduce_few(&self, values: &mut [f64]) {
         if !self.several() {
             return;
