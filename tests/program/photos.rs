@@ -54,6 +54,29 @@ fn minutes_choose_a_run_that_flags_repeat() {
     assert!(said.contains("pcp train --extend"), "{said}");
 }
 
+/// What `--minutes` chooses where not even one epoch fits.
+#[test]
+fn patches_without_a_network_are_a_run_too() {
+    let (dir, out) = place("run");
+    let photos = dir.path().join("photos");
+    splits(&photos);
+    let (photos, run) = (photos.to_str().unwrap(), out.to_str().unwrap());
+    succeed(&["train", photos, "--preset", "pcp-plus", "--rounds", "0", "--size", "16", "--width", "4", "--out", run]);
+    let result: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+    assert_eq!((&result["network_share"], &result["epochs"]), (&0.0.into(), &0.into()), "{result}");
+    assert_eq!(result["knn_last"], result["knn_patches"]);
+    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("images, without a network; kNN"));
+    succeed(&["train", "--resume", run]);
+    succeed(&["check", run]);
+    // Its model gives the run's own embeddings.
+    let again = dir.path().join("again.npy");
+    succeed(&["embed", run, &format!("{photos}/train"), "--out", again.to_str().unwrap()]);
+    // Behind the header, which is written in another way.
+    let numbers = |file: &Path| fs::read(file).unwrap()[128..].to_vec();
+    assert!(numbers(&again) == numbers(&out.join("embeddings.npy")), "the same bits");
+}
+
 #[test]
 fn a_finished_run_is_trained_further_in_a_new_folder() {
     let (dir, out) = place("run-1");

@@ -68,8 +68,11 @@ pub fn sentence(contents: &Contents) -> String {
         n => format!("{} {}images", thousands(n), if taught { "labelled " } else { "unlabelled " }),
     };
     let network = network(&contents.config);
+    // PCP+ that had no time for a network.
+    let patches_alone = contents.config.method.system == System::Plus && asked == 0;
     let plural = |n: usize| if n == 1 { "one epoch".to_string() } else { format!("{} epochs", thousands(n)) };
     let mut text = match (&contents.result, done) {
+        (Some(_), 0) if patches_alone => format!("Clusters of patches of {images}, without a network"),
         (Some(_), 0) => format!("{network} was not trained on {images}"),
         (Some(_), n) => format!("{network} learned from {images} for {}", plural(n)),
         (None, 0) => {
@@ -79,7 +82,9 @@ pub fn sentence(contents: &Contents) -> String {
         }
         (None, n) => format!("{network} has learned from {images} for {n} of {}; it is not finished", plural(asked)),
     };
-    if let (Some(from), Some(to)) = knn(contents) {
+    if let (true, (_, Some(to))) = (patches_alone, knn(contents)) {
+        text += &format!("; kNN {to:.1} %");
+    } else if let (Some(from), Some(to)) = knn(contents) {
         let verb = match to - from {
             d if d > 0.05 => "rose",
             d if d < -0.05 => "fell",

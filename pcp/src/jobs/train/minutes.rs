@@ -145,12 +145,13 @@ impl TimeBudget {
         let (mut at, mut patches) = trial_folder(|run| ladder.climbed(&run, observer))?;
         let fewest = fewest_epochs(config.method.system);
         let fits = ladder.timed[&at].fits && ladder.fitting(at, 1.0) >= f64::from(fewest);
-        let few = !fits && !self.gave("data.limit") && !self.gave("train.epochs");
-        let alone = config.method.system == System::Plus && ladder.timed[&at].after <= self.left();
-        if few && alone && !self.gave("train.rounds") {
+        let many = dataset.train.images.len() > FEWEST_IMAGES;
+        let few = many && !fits && !self.gave("data.limit") && !self.gave("train.epochs");
+        let alone = config.method.system == System::Plus && !self.gave("train.rounds");
+        if few && alone && ladder.timed[&at].after <= self.left() {
             // The patch features of all images are worth more than a network that has seen a few of them.
             ladder.without_network(at);
-        } else if few && dataset.train.images.len() > FEWEST_IMAGES {
+        } else if few {
             let share = match config.method.system {
                 System::Plus => self.left() / (ladder.timed[&at].after + ladder.timed[&at].epoch()),
                 _ => ladder.fitting(at, 1.0) / f64::from(fewest),
@@ -166,6 +167,9 @@ impl TimeBudget {
             ladder =
                 Ladder { config: config.clone(), dataset: dataset.clone(), rungs, timed: BTreeMap::new(), ..ladder };
             (at, patches) = trial_folder(|run| ladder.climbed(&run, observer))?;
+            if alone && !ladder.timed[&at].fits {
+                ladder.without_network(at);
+            }
         }
         let timed = ladder.timed[&at].clone();
         let config = ladder.settings(at, timed.epochs, Some(timed.every))?;
