@@ -171,15 +171,20 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(()) => 0,
         Err(e) if !together::speaks() => e.exit_code(),
         Err(e) => {
-            // A stop that was asked for is no error.
-            let kind = if e.kind == Kind::Stopped { "" } else { "error: " };
-            say(&format!("{kind}{}", one_line(&flags::flags(&e.message))));
-            say(&format!("hint: {}", one_line(&flags::flags(&e.hint))));
+            tell(&e);
             e.exit_code()
         }
     };
     together::end();
     code
+}
+
+/// Prints an error and its remedy.
+fn tell(e: &Error) {
+    // A stop that was asked for is no error.
+    let kind = if e.kind == Kind::Stopped { "" } else { "error: " };
+    say(&format!("{kind}{}", one_line(&flags::flags(&e.message))));
+    say(&format!("hint: {}", one_line(&flags::flags(&e.hint))));
 }
 
 /// The command line after the program's name.

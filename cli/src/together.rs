@@ -49,7 +49,7 @@ pub(super) fn speaks() -> bool {
     PLACE.get().is_none_or(|(rank, _)| *rank == 0)
 }
 
-/// An error where several processes were started for `what` one does.
+/// An error where several processes were started for `what`, which one process does.
 pub(super) fn require_one(what: &str) -> Result<()> {
     match started() {
         0 | 1 => Ok(()),
@@ -100,13 +100,12 @@ pub(super) fn fail(e: &Error) {
         std::thread::sleep(LEADER_FIRST);
         say(&format!("process {rank} of {count}:"));
     }
-    say(&format!("error: {}", super::one_line(&super::flags::flags(&e.message))));
-    say(&format!("hint: {}", super::one_line(&super::flags::flags(&e.hint))));
+    super::tell(e);
     #[cfg(feature = "mpi")]
     mpi::abort(e.exit_code());
 }
 
-/// Says good-bye to the other processes.
+/// Ends the connection with the other processes.
 pub(super) fn end() {
     #[cfg(feature = "mpi")]
     mpi::end();

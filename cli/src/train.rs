@@ -211,7 +211,7 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
     let (request, no_report) = (args.request()?, args.no_report);
     // Several processes stop when all of them have agreed on it; one of them writes and prints.
     let agreed = Cancel::default();
-    let (stop, quiet) = (if team.several() { &agreed } else { stop }, args.quiet);
+    let stop = if team.several() { &agreed } else { stop };
     if args.dry_run {
         let quiet = args.quiet || args.json;
         let observer = progress::training(quiet, stop);
@@ -221,7 +221,7 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
     }
     let caller = caller(command(crate::words()));
     let mut observer = match team.leads() {
-        true => progress::training(quiet, stop),
+        true => progress::training(args.quiet, stop),
         false => Arc::new(Silent(stop.clone())),
     };
     let mut page = None;
@@ -238,7 +238,9 @@ pub fn run(args: Args, stop: &Cancel) -> Result<()> {
             let options = TrainOptions { request, out, overwrite, no_report, caller, team: team.clone() };
             match team.several() {
                 true => train(&options, &observer)?,
-                false => with_offer(&options.request, &observer, quiet, stop, |observer| train(&options, observer))?,
+                false => {
+                    with_offer(&options.request, &observer, args.quiet, stop, |observer| train(&options, observer))?
+                }
             }
         }
     };

@@ -57,8 +57,7 @@ pub fn nearest_among(peers: &dyn Peers, queries: &Matrix, bank: &Matrix, k: usiz
         return nearest(queries, bank, k, exclude_self, &|_| ());
     }
     let own = peers.own(queries.rows);
-    let values = queries.values[own.start * queries.dim..own.end * queries.dim].to_vec();
-    let part = Matrix { rows: own.len(), dim: queries.dim, values };
+    let part = queries.select_rows(&own.clone().collect::<Vec<_>>());
     let Neighbours { k, index, similarity } = search(&part, bank, k, exclude_self.then_some(own.start), &|_| ());
     let counts: Vec<usize> = peers.shares(queries.rows).iter().map(|rows| rows * k).collect();
     Neighbours {

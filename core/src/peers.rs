@@ -117,6 +117,12 @@ impl dyn Peers + '_ {
         (0..self.count()).map(|rank| share(n, rank, self.count()).len()).collect()
     }
 
+    /// The process that has row `r` of `n`.
+    pub fn holder(&self, r: usize, n: usize) -> usize {
+        // The first whose share ends after row r: floor(n (rank + 1) / count) > r.
+        ((r as u128 + 1) * self.count() as u128).div_ceil(n as u128).saturating_sub(1) as usize
+    }
+
     /// Everyone's values, one process after the other; process p has `counts[p]`.
     pub fn all_gather_values<T: Pod + Zeroable>(&self, own: &[T], counts: &[usize]) -> Vec<T> {
         if !self.several() {
@@ -147,7 +153,7 @@ impl dyn Peers + '_ {
         self.all_gather_bytes(own).swap_remove(0)
     }
 
-    /// Sends `to[p]` to process p; what came from each. `received[p]` values come from process p.
+    /// Sends `sent[p]` of the values `to`, one part after the other, to process p; returns what came, `received[p]` from process p.
     pub fn all_to_all_values<T: Pod + Zeroable>(&self, to: &[T], sent: &[usize], received: &[usize]) -> Vec<T> {
         let mut from = vec![T::zeroed(); received.iter().sum()];
         let bytes = |counts: &[usize]| counts.iter().map(|n| n * size_of::<T>()).collect::<Vec<_>>();
@@ -201,6 +207,9 @@ impl dyn Peers + '_ {
 
     /// An error unless `text` is the same in all processes; `what` names it.
     pub fn agree(&self, what: &str, text: &[u8]) -> Result<()> {
+        if !self.several() {
+            return Ok(());
+        }
         let own: [u8; 32] = Sha256::digest(text).into();
         let all = self.all_gather_values(&own, &vec![own.len(); self.count()]);
         match all.chunks_exact(own.len()).position(|other| other != &all[..own.len()]) {
@@ -231,6 +240,15 @@ mod tests {
                 let sizes: Vec<usize> = parts.iter().map(Range::len).collect();
                 assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{n} {count} {sizes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn the_holder_of_a_row_has_it_in_its_share() {
+        for n in [1, 2, 3, 10, 101] {
+            let shares = together(3, |peers| (0..n).map(|r| peers.holder(r, n)).collect::<Vec<_>>());
+            let slow: Vec<usize> = (0..3).flat_map(|rank| share(n, rank, 3).map(move |_| rank)).collect();
+            assert!(shares.iter().all(|holders| *holders == slow), "{n}");
         }
     }
 

@@ -220,15 +220,9 @@ impl Probe {
     fn pixel_accuracy(&self) -> Result<f64> {
         let loader = self.loader.with_side(self.pixel_side());
         let features = |part: Part| -> Result<Matrix> {
-            let (images, team) = (loader.images(part), loader.team());
-            let own = |row: &usize| !team.several() || images.reader(*row) == team.rank();
-            let rows: Vec<usize> = (0..images.len()).filter(own).collect();
-            let batch = loader.batch(part, &Draw::first(&rows), &[View::Clean])?;
-            let dim = 3 * loader.side() * loader.side();
-            let mut counts = vec![0; team.count()];
-            (0..images.len()).for_each(|row| counts[images.reader(row)] += dim);
-            let values = if team.several() { team.all_gather_values(&batch.pixels, &counts) } else { batch.pixels };
-            Ok(Matrix::new(dim, values).normalised())
+            let rows: Vec<usize> = (0..loader.images(part).len()).collect();
+            let batch = loader.batch(part, &Draw::first(&loader.own_rows(part, &rows)), &[View::Clean])?;
+            Ok(loader.gathered(part, &rows, 3 * loader.side() * loader.side(), batch.pixels).normalised())
         };
         let test = self.tests.then(|| features(Part::Test)).transpose()?;
         Ok(self.accuracy(&features(Part::Train)?, test.as_ref()))

@@ -139,7 +139,7 @@ fn set_targets(setup: &Setup, state: &mut State, mut found: FoundTargets) -> Res
     let started = Instant::now();
     let at @ (round, epoch) = state.at();
     let samples = setup.plan.samples();
-    if let (Some(purified), Some(run)) = (&found.purified, setup.written()) {
+    if let (Some(purified), Some(run)) = (&found.purified, setup.run_to_write()) {
         let alone = || (0..samples as u32).collect();
         run.write_epoch_clusters(round, epoch, &found.labels.clone().unwrap_or_else(alone), purified)?;
     }
@@ -258,7 +258,7 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     }
     if setup.plan.schedule.snapshot(round, epoch).is_some() {
         let folder = setup.run.file("snapshots");
-        if setup.written().is_some() {
+        if setup.run_to_write().is_some() {
             pcp_core::io::atomic::make_folder(&folder)?;
         }
         let path = folder.join(format!("r{round}-e{epoch:03}.safetensors"));
@@ -267,7 +267,7 @@ fn end_epoch(setup: &Setup, state: &mut State) -> Result<()> {
     let classifier = if knn.is_some() { setup.classify(state)? } else { None };
     state.progress.classifier = classifier.or(state.progress.classifier);
     let record = EpochRecord { classifier, ..record(setup, state, knn, started.elapsed()) };
-    if let Some(run) = setup.written() {
+    if let Some(run) = setup.run_to_write() {
         run.append_metrics(&record)?;
         let labels = state.targets.as_ref().and_then(|targets| targets.labels.as_deref());
         let sizes = labels.map(|labels| sizes(labels, state.progress.counts.clusters)).unwrap_or_default();
@@ -337,7 +337,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
     };
     setup.save_model(state, &learned, last, &setup.run.last_weights())?;
     let (clean, of_test) = last_features(setup, &learned, read_out.as_mut())?;
-    if let Some(run) = setup.written() {
+    if let Some(run) = setup.run_to_write() {
         run.write_embeddings(&clean)?;
         if let (Some(test), Some(features)) = (&setup.plan.dataset.test, &of_test) {
             run.write_test(test, features)?;
@@ -396,7 +396,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
         version: setup.about.version.clone(),
         revision: setup.about.revision.clone(),
     };
-    if let Some(run) = setup.written() {
+    if let Some(run) = setup.run_to_write() {
         run.write_result(&result)?;
     }
     Ok(result)

@@ -76,6 +76,15 @@ fn turns(counts: &[usize], most: usize, turn: usize) -> Vec<Range<usize>> {
     counts.iter().map(part).collect()
 }
 
+/// Puts bytes, one part after the other, where the parts belong.
+fn put(mut bytes: &[u8], parts: Vec<Range<usize>>, to: &mut [u8]) {
+    for part in parts {
+        let (first, rest) = bytes.split_at(part.len());
+        to[part].copy_from_slice(first);
+        bytes = rest;
+    }
+}
+
 impl Peers for World {
     fn rank(&self) -> usize {
         self.rank
@@ -105,12 +114,7 @@ impl Peers for World {
             let mut some = vec![0; sizes.iter().sum()];
             let sent = &own[(turn * most).min(own.len())..((turn + 1) * most).min(own.len())];
             self.all_gather(sent, &sizes, &mut some);
-            let mut some = &some[..];
-            for part in parts {
-                let (first, rest) = some.split_at(part.len());
-                all[part].copy_from_slice(first);
-                some = rest;
-            }
+            put(&some, parts, all);
         }
     }
 
@@ -136,12 +140,7 @@ impl Peers for World {
             let sizes = |parts: &[Range<usize>]| parts.iter().map(Range::len).collect::<Vec<_>>();
             let mut came = vec![0; sizes(&back).iter().sum()];
             self.all_to_all(&some, &sizes(&out), &mut came, &sizes(&back));
-            let mut came = &came[..];
-            for part in back {
-                let (first, rest) = came.split_at(part.len());
-                from[part].copy_from_slice(first);
-                came = rest;
-            }
+            put(&came, back, from);
         }
     }
 }

@@ -30,9 +30,7 @@ pub fn kmeans_among(
     if peers.count() == 1 || features.rows < peers.count() {
         return kmeans_with(features, settings, on_iteration);
     }
-    let own = peers.own(features.rows);
-    let values = features.values[own.start * features.dim..own.end * features.dim].to_vec();
-    let part = Matrix { rows: own.len(), dim: features.dim, values };
+    let part = features.select_rows(&peers.own(features.rows).collect::<Vec<_>>());
     let own = Searcher::new(&part, features.rows, settings.k, settings.search);
     kmeans_by(features, settings, &mut SharedSearch { own, rows: features.rows, peers }, on_iteration)
 }

@@ -10,7 +10,6 @@ use rayon::prelude::*;
 use super::fetch::Archive;
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
-use super::note::reader;
 use super::origin::{FileStamp, Origin, RecordLayout, Records, Stamp};
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
@@ -223,7 +222,7 @@ impl Release {
         let row = |(r, record): (usize, &[u8])| {
             let (id, name) = (first_id + r as u64, format!("{file}/{r:05}"));
             let image = LAYOUT.image(&record[self.labels.len()..]);
-            let seen = ReadImage::shared(id, &name, image, budget, reader(before + r, all, &**team), team);
+            let seen = ReadImage::shared(id, &name, image, budget, team.holder(before + r, all), team);
             ReadRow { id, name, origin: Origin::Record(origin.clone(), r), seen }
         };
         gathered.rows.par_extend(bytes.par_chunks_exact(length).take(rows).enumerate().map(row));

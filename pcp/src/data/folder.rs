@@ -266,10 +266,8 @@ impl ReadPlan {
         self.entries.len()
     }
 
-    /// Reads up to `most` of the images, evenly spaced, on all cores; returns how many, and the seconds that it took.
-    pub(super) fn read_some(&mut self, load: &Load, most: usize) -> (usize, f64) {
-        // What all files take once is no part of what one image takes.
-        self.stamp();
+    /// Reads up to `most` of the images, evenly spaced, on all cores; returns how many, and the seconds that it took. They must be stamped.
+    pub(super) fn read_some(&self, load: &Load, most: usize) -> (usize, f64) {
         let cache = self.cache(load, false);
         let step = self.entries.len().div_ceil(most.max(1)).max(1);
         let some: Vec<&Entry> = self.entries.iter().step_by(step).collect();
@@ -380,7 +378,7 @@ impl ReadPlan {
     }
 
     /// Records size and modification time of every file, before it is read.
-    fn stamp(&mut self) -> Vec<FileStamp> {
+    pub(super) fn stamp(&mut self) -> Vec<FileStamp> {
         let stamp = |entry: &mut Entry| {
             let Origin::Path(path, noted) = &mut entry.origin else { return None };
             let stamp = Stamp::of(path).ok();

@@ -17,7 +17,6 @@ use rayon::prelude::*;
 
 use super::images::{ReadImage, ReadRow};
 use super::memory_budget::MemoryBudget;
-use super::note::reader;
 use super::origin::{FileStamp, Origin, RecordLayout, Records, Stamp};
 use super::{Dataset, Images, Labels, Load, Split, Tick};
 use pcp_core::error::{Error, Result, listed};
@@ -203,7 +202,7 @@ pub(super) fn read(path: &Path, load: &Load, tick: Tick) -> Result<Dataset> {
         let own = |r: usize| {
             let image = layout.image(&whole.bytes[header + r * layout.bytes()..][..layout.bytes()]);
             let (id, name) = (next_id + r as u64, format!("{stem}/{r:05}"));
-            let reader = reader(r, count.min(limit), &*load.team);
+            let reader = load.team.holder(r, count.min(limit));
             (id, name.clone(), ReadImage::shared(id, &name, image, &budget, reader, &load.team))
         };
         let seen: Vec<_> = (0..count.min(limit)).into_par_iter().map(own).collect();

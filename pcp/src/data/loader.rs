@@ -3,6 +3,7 @@
 use crate::data::augment::Augmenter;
 use crate::data::{Batch, CleanView, Dataset, Images, Prefetch};
 use pcp_core::error::Result;
+use pcp_core::matrix::Matrix;
 use pcp_core::peers::Team;
 use pcp_core::rng::Key;
 use rayon::prelude::*;
@@ -91,6 +92,21 @@ impl Loader {
     /// The processes that have the images.
     pub fn team(&self) -> &Team {
         &self.dataset.team
+    }
+
+    /// Of `rows` of the images of `part`, those of this process.
+    pub fn own_rows(&self, part: Part, rows: &[usize]) -> Vec<usize> {
+        let (images, rank) = (self.images(part), self.team().rank());
+        rows.iter().copied().filter(|row| images.reader(*row) == rank).collect()
+    }
+
+    /// `dim` values for each of `rows`, which are ascending, from those that every process has made of its [own](Self::own_rows).
+    pub fn gathered(&self, part: Part, rows: &[usize], dim: usize, own: Vec<f32>) -> Matrix {
+        let (images, team) = (self.images(part), self.team());
+        let mut counts = vec![0; team.count()];
+        rows.iter().for_each(|row| counts[images.reader(*row)] += dim);
+        let values = if team.several() { team.all_gather_values(&own, &counts) } else { own };
+        Matrix { rows: rows.len(), dim, values }
     }
 
     /// Values of one view.

@@ -2,21 +2,15 @@
 
 use super::decode::Reason;
 use super::images::{Noted, PixelSums};
-use pcp_core::peers::{Peers, share};
+use pcp_core::peers::Peers;
 
 /// What became of an image: its digest and sums, or why it cannot be read.
 pub(super) type Outcome = Result<Noted, Reason>;
 
 /// The process that reads each of the images to learn from, and then of those to test on.
 pub(super) fn readers(train: usize, test: usize, peers: &dyn Peers) -> Vec<usize> {
-    let of = |n: usize| (0..peers.count()).flat_map(move |rank| share(n, rank, peers.count()).map(move |_| rank));
+    let of = |n: usize| (0..n).map(move |r| peers.holder(r, n));
     of(train).chain(of(test)).collect()
-}
-
-/// The process that reads row `r` of `n`.
-pub(super) fn reader(r: usize, n: usize, peers: &dyn Peers) -> usize {
-    // Its share ends after row r: floor(n (rank + 1) / count) > r.
-    ((r as u128 + 1) * peers.count() as u128).div_ceil(n as u128).saturating_sub(1) as usize
 }
 
 /// Outcomes as bytes.
@@ -93,13 +87,6 @@ mod tests {
     #[test]
     fn images_to_learn_from_and_to_test_on_are_divided_each() {
         assert_eq!(readers(3, 2, &Alone), [0; 5]);
-        for n in [1, 2, 3, 10, 101] {
-            for found in
-                together(3, |peers| (readers(n, 0, &*peers), (0..n).map(|r| reader(r, n, &*peers)).collect::<Vec<_>>()))
-            {
-                assert_eq!(found.0, found.1);
-            }
-        }
         assert_eq!(together(2, |peers| readers(3, 4, &*peers))[1], [0, 1, 1, 0, 0, 1, 1]);
     }
 }

@@ -1,6 +1,5 @@
 //! How processes divide a batch: of every part of it, each computes with a share of the rows.
 
-use super::note::reader;
 use pcp_core::matrix::Matrix;
 use pcp_core::peers::{Team, share};
 use std::ops::Range;
@@ -93,7 +92,7 @@ impl BatchShare {
         let Some((team, each)) = &self.divided else {
             return order.iter().flat_map(|i| &own[i * dim..(i + 1) * dim]).copied().collect();
         };
-        let route = Route::new(order.len(), self, team, |row| reader(order[row] % each, *each, &**team));
+        let route = Route::new(order.len(), self, team, |row| team.holder(order[row] % each, *each));
         let here = team.own(*each);
         let place = |row: usize| order[row] / each * here.len() + order[row] % each - here.start;
         let sent = route.sends.iter().flat_map(|row| &own[place(*row) * dim..(place(*row) + 1) * dim]).copied();
@@ -125,15 +124,15 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// The route of a batch of `rows`; `reader` is the process that has the image of a row.
-    pub fn new(rows: usize, share: &BatchShare, team: &Team, reader: impl Fn(usize) -> usize) -> Route {
+    /// The route of a batch of `rows`; `holder` gives the process that has a row.
+    pub fn new(rows: usize, share: &BatchShare, team: &Team, holder: impl Fn(usize) -> usize) -> Route {
         let mut route = Route { sends: Vec::new(), sent: Vec::new(), places: Vec::new(), received: Vec::new() };
         let own = share.rows_of(team.rank(), rows);
         for rank in 0..team.count() {
             let before = (route.sends.len(), route.places.len());
             let theirs = share.rows_of(rank, rows);
-            route.sends.extend(theirs.into_iter().filter(|row| reader(*row) == team.rank()));
-            let from = own.iter().enumerate().filter(|(_, row)| reader(**row) == rank);
+            route.sends.extend(theirs.into_iter().filter(|row| holder(*row) == team.rank()));
+            let from = own.iter().enumerate().filter(|(_, row)| holder(**row) == rank);
             route.places.extend(from.map(|(place, _)| place));
             route.sent.push(route.sends.len() - before.0);
             route.received.push(route.places.len() - before.1);

@@ -26,6 +26,8 @@ pub fn count_images(path: &Path, load: &Load) -> Result<usize> {
 /// Counts the images that `load` asks for of the folder `path`, and reads some of them.
 pub fn survey(path: &Path, load: &Load) -> Result<Survey> {
     let mut plan = folder::plan(path, load)?;
+    // What all files take once is no part of what one image takes.
+    plan.stamp();
     let mut timed = plan.read_some(load, READ[0]);
     if timed.1 < LEAST {
         timed = plan.read_some(load, READ[1]);

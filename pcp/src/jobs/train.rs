@@ -141,8 +141,9 @@ fn begin(
             RunFolder::create(out, false)?;
         }
     }
-    let Prepared { presets, config, dataset, fingerprint, lines, expected, patches } =
-        prepare(&options.request, team, observer)?;
+    let Prepared { presets, config, dataset, lines, expected, patches } = prepare(&options.request, team, observer)?;
+    let fingerprint = dataset.fingerprint();
+    agree_on(team, &fingerprint, &config)?;
     let about = About {
         version: VERSION.into(),
         revision: options.caller.revision.clone(),
@@ -154,15 +155,11 @@ fn begin(
     };
     let system = Path::new(about.system()).file_stem().map_or("pcp".into(), |s| s.to_string_lossy());
     let out = options.out.clone().unwrap_or_else(|| RunFolder::fresh_path(&dataset.name, &system));
-    let mut run = RunFolder::of_other(&out);
-    if team.leads() {
-        run = RunFolder::begin(&out, options.overwrite, &config, &about, &dataset)?;
-    }
-    if team.several() {
-        // The others go on when the folder is there: they see of it what is new.
-        let path = team.from_leader(names::of(out.as_os_str()).as_bytes());
-        run = if team.leads() { run } else { RunFolder::of_other(&names::path(&String::from_utf8_lossy(&path))) };
-    }
+    let begun =
+        team.leads().then(|| RunFolder::begin(&out, options.overwrite, &config, &about, &dataset)).transpose()?;
+    // The others learn its name when it is there: what they find in it is of this run.
+    let path = team.from_leader(names::of(out.as_os_str()).as_bytes());
+    let run = begun.unwrap_or_else(|| RunFolder::of_other(&names::path(&String::from_utf8_lossy(&path))));
     if let Some(patches) = patches {
         write_bytes(&run.patches(), &patches)?;
     }
@@ -282,8 +279,6 @@ struct Prepared {
     presets: Vec<String>,
     config: Resolved,
     dataset: Arc<Dataset>,
-    /// The fingerprint of the images.
-    fingerprint: String,
     /// What was chosen for a given time.
     lines: Vec<String>,
     /// Expected seconds of the epochs and of what follows, where they were measured.
@@ -317,8 +312,6 @@ fn prepare(request: &RunRequest, team: &Team, observer: &Arc<dyn Observer>) -> R
         None => (config.resolve(&dataset)?, dataset, Vec::new(), None, None),
     };
     trained_by(team.count(), &config)?;
-    let fingerprint = dataset.fingerprint();
-    agree_on(team, &fingerprint, &config)?;
     let plan = Plan::new(config, dataset)?;
     let network =
         Network::new(&plan.config.network, plan.config.data.size)?.with_precision(plan.config.train.precision);
@@ -328,7 +321,7 @@ fn prepare(request: &RunRequest, team: &Team, observer: &Arc<dyn Observer>) -> R
         let adopted = network.adopt(Path::new(&config.train.init_from), config.train.seed)?;
         observer.note(&format!("begins with {}: {}", config.train.init_from, adopted.summary()));
     }
-    Ok(Prepared { presets, config, dataset, fingerprint, lines, expected, patches })
+    Ok(Prepared { presets, config, dataset, lines, expected, patches })
 }
 
 /// An error unless all processes are of one program, on CPUs of one kind: on others the same numbers have other last bits.

@@ -66,7 +66,7 @@ impl Method for La {
             let (loss, gradient) = if targets.clusterings.is_empty() {
                 super::pcp::loss(v, rows, bank, &targets.positives, o, None, plan.bank_work())
             } else {
-                let (tau, peers) = (o.tau as f32, plan.bank_work().peers);
+                let (tau, peers) = (o.tau as f32, &*plan.dataset.team);
                 let found = local_loss(v, rows, &bank.rows, &targets.clusterings, la.background, tau, peers);
                 (BatchLoss::of(&found.each, true), found.gradient)
             };

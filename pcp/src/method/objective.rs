@@ -41,7 +41,8 @@ impl From<Precision> for BankWork<'_> {
     }
 }
 
-/// The losses of `rows` rows from `of`, which gives the loss and the gradient of every row in a range; each process takes a part.
+/// The losses of the rows of `v`, of which every process computes a share: `of` gets rows and the number of the first, and gives the loss and the
+/// gradient of each.
 fn by_rows(peers: &dyn Peers, v: &Matrix, of: impl Fn(&[f32], usize) -> Vec<(f64, Vec<f32>)>) -> BankLoss {
     let own = peers.own(v.rows);
     let found = of(&v.values[own.start * v.dim..own.end * v.dim], own.start);

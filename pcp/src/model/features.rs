@@ -113,22 +113,13 @@ impl Extractor<'_> {
     /// Features of the images of `part` in `rows`, which are ascending. Of several processes, each computes those of the images that it
     /// has read, and all get the whole.
     pub fn rows(&self, loader: &Loader, part: Part, rows: &[usize], view: View, kind: FeatureKind) -> Result<Matrix> {
-        let (images, team) = (loader.images(part), loader.team());
-        let own: Vec<usize> = match team.several() {
-            true => rows.iter().copied().filter(|row| images.reader(*row) == team.rank()).collect(),
-            false => rows.to_vec(),
-        };
+        let (own, team) = (loader.own_rows(part, rows), loader.team());
         let made =
             self.stream(loader.rows(part, &own, view), own.len(), &[kind])?.into_iter().next().unwrap_or_default();
-        if !team.several() {
-            return Ok(made);
-        }
         // A process may have none of them, and does not know their length.
         let dims = team.all_gather_values(&[made.dim as u64], &vec![1; team.count()]);
         let dim = dims.into_iter().max().unwrap_or_default() as usize;
-        let mut counts = vec![0; team.count()];
-        rows.iter().for_each(|row| counts[images.reader(*row)] += dim);
-        Ok(Matrix { rows: rows.len(), dim, values: team.all_gather_values(&made.values, &counts) })
+        Ok(loader.gathered(part, rows, dim, made.values))
     }
 }
 

@@ -160,7 +160,7 @@ impl Weights {
     /// A checksum of all numbers.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
-        let mut add = |values: &[f32]| values.iter().for_each(|x| hash.update(x.to_le_bytes()));
+        let mut add = |values: &[f32]| hash.update(values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
         self.parameters.iter().for_each(|p| add(&to_vec(p.to_data())));
         self.buffers.iter().for_each(|b| add(b));
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -33,7 +33,7 @@ impl<'a> Checkpoints<'a> {
             return Err(Error::training("the weights are not finite", DIVERGED));
         }
         self.saved.set(Instant::now());
-        if self.setup.written().is_none() {
+        if self.setup.run_to_write().is_none() {
             return Ok(());
         }
         let p = &state.progress;
@@ -51,7 +51,7 @@ pub fn restore(setup: &Setup) -> Result<State> {
     let Setup { network, run, method, plan, .. } = setup;
     let bound = setup.bound();
     let load = |path: &Path| State::load(network, *method, plan, &bound, path);
-    if setup.written().is_none() {
+    if setup.run_to_write().is_none() {
         return follow(setup, load);
     }
     let restored = run.restore(|path| load(path).map(|loaded| (path.clone(), loaded)))?;

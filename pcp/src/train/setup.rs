@@ -76,7 +76,7 @@ impl Setup {
     }
 
     /// The run's folder, if this process writes there: one of them does.
-    pub(super) fn written(&self) -> Option<&RunFolder> {
+    pub(super) fn run_to_write(&self) -> Option<&RunFolder> {
         self.team().leads().then_some(&self.run)
     }
 
@@ -196,7 +196,7 @@ impl Setup {
             return self.network.from_named(&named_arrays(Tensors::<ModelCard>::read(&kept)?.arrays, ""));
         }
         let adopted = self.network.adopt(Path::new(&train.init_from), train.seed)?;
-        if let Some(run) = self.written() {
+        if let Some(run) = self.run_to_write() {
             run.log(&format!("begins with {}: {}", train.init_from, adopted.summary()));
             let arrays = self.network.arrays(&adopted.weights);
             Tensors { about: ModelCard::of_run(&self.plan.config, (0, 0)), arrays }.write(&kept)?;
@@ -207,7 +207,7 @@ impl Setup {
     /// Tells a warning to the observer and the run folder; `at` is the epoch that it is about, where it is about one.
     pub(super) fn warn(&self, at: Option<At>, warning: Warning) {
         self.observer.warn(&warning);
-        if let Some(run) = self.written() {
+        if let Some(run) = self.run_to_write() {
             run.warn(&WarningRecord { at, warning });
         }
     }
@@ -238,7 +238,7 @@ impl Setup {
                 observer.cancel().check()
             })
         })??;
-        if let Some(run) = self.written() {
+        if let Some(run) = self.run_to_write() {
             run.write_final_clusters(&self.plan.dataset, &labels, &purified)?;
         }
         Ok((labels, purified))
@@ -315,7 +315,7 @@ impl Setup {
 
     /// Writes where the network looks in a few of the images.
     pub(super) fn write_heat(&self, weights: &Weights) -> Result<()> {
-        let Some(run) = self.written() else { return Ok(()) };
+        let Some(run) = self.run_to_write() else { return Ok(()) };
         let n = self.plan.samples();
         let shown = n.min(HEATED);
         let rows: Vec<usize> = (0..shown).map(|i| i * n / shown).collect();
@@ -339,7 +339,7 @@ impl Setup {
         (round, epoch): (u32, u32),
         path: &Path,
     ) -> Result<()> {
-        if !self.team().leads() {
+        if self.run_to_write().is_none() {
             return Ok(());
         }
         let mut about = ModelCard::of_run(&self.plan.config, (round, epoch));
