@@ -10,7 +10,7 @@
 //! 5. the readout: square root, then the directions in which images differ more than views of one image do ([`crate::readout`]).
 //!
 //! All of that is done at one or several levels: the image, and the image halved again and again, in which a patch sees more. Codes of the
-//! levels are put one after the other.
+//! levels are put one after the other. Of few images, a committee of readouts learns more than one does ([`Patches::committee`]).
 //!
 //! Steps 1, 2 and 4 are one matrix product: `Z` and the centroids are folded into filters. Its results are summed while
 //! they are in the first cache and never stored, and a filter and its mirror image cost as much as one.
@@ -25,10 +25,12 @@ pub use extract::FLAT;
 
 use crate::cancel::Cancel;
 use crate::dots::paired::PackedPairs;
+use crate::eigen::eigen;
 use crate::error::{Error, Result};
 use crate::matrix::Matrix;
 use crate::readout::ReadoutLearner;
 use crate::rng::{Key, Purpose};
+use crate::scatter::Scatter;
 use serde::{Deserialize, Serialize};
 
 /// Images that are encoded at a time.
@@ -276,6 +278,28 @@ impl Patches {
         }
         cancel.check()?;
         learner.finish(settings)
+    }
+
+    /// The readouts `members`, each learned from other views of the same images, as one. From a few hundred images a readout learns chance, too:
+    /// what several agree on is steadier. Their features side by side are reduced to the `components` directions in which at most `most` of the
+    /// images differ most.
+    pub fn committee(
+        &self,
+        members: &[Readout],
+        images: &dyn Images,
+        most: usize,
+        components: usize,
+        cancel: &Cancel,
+    ) -> Result<Readout> {
+        let all = Readout::side_by_side(members);
+        let columns = all.map.rows;
+        let mut scatter = Scatter::new(columns);
+        for rows in self.chosen(images.len(), most).chunks(BLOCK) {
+            scatter.add(&all.project(&self.roots(images, rows, cancel)?));
+        }
+        let directions = eigen(scatter.covariance(), columns)?.vectors;
+        let kept = components.min(columns) * columns;
+        Ok(all.along(&Matrix::new(columns, directions[..kept].iter().map(|x| *x as f32).collect())))
     }
 
     /// At most `most` of `n` images, at random, in order.

@@ -126,8 +126,30 @@ impl Readout {
         self.map.values.chunks_exact(self.map.dim).map(|row| -product(row) as f32).collect()
     }
 
+    /// The directions of all `members` one after the other, around the mean of their means.
+    pub fn side_by_side(members: &[Readout]) -> Readout {
+        let dim = members.first().map_or(0, |first| first.mean.len());
+        let share = 1.0 / members.len() as f32;
+        let mut mean = vec![0.0f32; dim];
+        members.iter().for_each(|member| mean.iter_mut().zip(&member.mean).for_each(|(m, x)| *m += share * x));
+        let values = members.iter().flat_map(|member| &member.map.values).copied().collect();
+        Readout { mean, map: Matrix::new(dim, values) }
+    }
+
+    /// The readout along `directions` of its own features, one a row.
+    pub fn along(&self, directions: &Matrix) -> Readout {
+        let mut values = vec![0.0f32; directions.rows * self.map.dim];
+        matmul(directions.view(), self.map.view(), &mut values, false);
+        Readout { mean: self.mean.clone(), map: Matrix { rows: directions.rows, dim: self.map.dim, values } }
+    }
+
     /// The features `rows`, read out: unit length, a row each.
     pub fn apply(&self, rows: &Matrix) -> Matrix {
+        self.project(rows).normalised()
+    }
+
+    /// `map (x - mean)` of the features x in `rows`.
+    pub fn project(&self, rows: &Matrix) -> Matrix {
         let (d, components) = (rows.dim, self.map.rows);
         let mut values = vec![0.0f32; rows.rows * components];
         values.par_chunks_mut(PANEL * components).zip(rows.values.par_chunks(PANEL * d)).for_each(|(out, rows)| {
@@ -137,7 +159,7 @@ impl Readout {
             }
             matmul(MatrixRef::new(&centred, rows.len() / d, d), self.map.view().t(), out, false);
         });
-        Matrix { rows: rows.rows, dim: components, values }.normalised()
+        Matrix { rows: rows.rows, dim: components, values }
     }
 }
 
@@ -195,6 +217,38 @@ mod tests {
         let (a, b) = (readout.apply(&rows), learned(7).apply(&rows));
         for (a, b) in a.values.chunks(2).zip(b.values.chunks(2)) {
             assert!((a[0].abs() - b[0].abs()).abs() < 1e-3 && (a[1].abs() - b[1].abs()).abs() < 1e-3, "{a:?} {b:?}");
+        }
+    }
+
+    /// Rotations change no distance: along all principal directions, features are as far from each other as side by side.
+    #[test]
+    fn members_side_by_side_and_along_directions() {
+        let mut random = random();
+        let mut matrix = |rows: usize, dim: usize| Matrix::new(dim, (0..rows * dim).map(|_| random.normal()).collect());
+        let rows = matrix(9, 5);
+        let members = [3, 2].map(|of| Readout { mean: matrix(1, 5).values, map: matrix(of, 5) });
+        let both = Readout::side_by_side(&members);
+        assert_eq!((both.map.rows, both.map.dim), (5, 5));
+        for c in 0..5 {
+            assert!((both.mean[c] - 0.5 * (members[0].mean[c] + members[1].mean[c])).abs() < 1e-6);
+        }
+        let same_mean = |member: &Readout| Readout { mean: both.mean.clone(), ..member.clone() };
+        let parts = members.each_ref().map(|member| same_mean(member).project(&rows));
+        let features = both.project(&rows);
+        for i in 0..9 {
+            assert_eq!(features.row(i), [parts[0].row(i), parts[1].row(i)].concat());
+        }
+        // A rotation in the plane of the first and fourth number.
+        let (sin, cos) = 0.7f32.sin_cos();
+        let mut turn = Matrix::new(5, (0..25).map(|at| f32::from(u8::from(at / 5 == at % 5))).collect());
+        (turn.values[0], turn.values[3], turn.values[15], turn.values[18]) = (cos, -sin, sin, cos);
+        let turned = both.along(&turn).project(&rows);
+        let length = |m: &Matrix, i: usize| m.row(i).iter().map(|x| x * x).sum::<f32>();
+        for i in 0..9 {
+            let (a, b) = (length(&features, i), length(&turned, i));
+            assert!((a - b).abs() < 1e-4 * a, "{a} is not {b}");
+            let expected = cos * features.row(i)[0] - sin * features.row(i)[3];
+            assert!((turned.row(i)[0] - expected).abs() < 1e-4);
         }
     }
 

@@ -70,15 +70,35 @@ impl PatchModel {
         let patches = Patches::learn(&clean, &settings.patches, cancel);
         observer.end();
         let patches = patches?;
-        let random: Vec<Squares> =
-            (0..settings.views).map(|view| Squares::random(images, settings, view as u32)).collect();
-        let views: Vec<Squares> = std::iter::once(clean).chain(random).map(|v| v.told(observer.as_ref())).collect();
-        let views: Vec<&dyn pcp_core::patches::Images> = views.iter().map(|v| v as _).collect();
-        observer.begin("readout", images.len().min(settings.images) * views.len());
-        let readout = patches.learn_readout(&views, settings.images, &settings.readout, cancel);
+        let (members, all) = (settings.members, images.len().min(settings.images));
+        let again = usize::from(members > 1);
+        observer.begin("readout", all * (members * (1 + settings.views) + again));
+        let readout = Self::learn_readout(images, settings, &patches, observer.as_ref());
         observer.end();
         let card = PatchCard { patch_model: settings.clone(), images: images.len() };
         Ok(PatchModel { card, patches, readout: readout? })
+    }
+
+    /// The readouts of the committee, each from views of its own, as one.
+    fn learn_readout(
+        images: &Images,
+        settings: &PatchModelSettings,
+        patches: &Patches,
+        observer: &dyn Observer,
+    ) -> Result<Readout> {
+        let clean = || Squares::clean(images, settings).told(observer);
+        let member = |number: usize| {
+            let numbers = number * settings.views..(number + 1) * settings.views;
+            let random = numbers.map(|view| Squares::random(images, settings, view as u32).told(observer));
+            let views: Vec<Squares> = std::iter::once(clean()).chain(random).collect();
+            let views: Vec<&dyn pcp_core::patches::Images> = views.iter().map(|v| v as _).collect();
+            patches.learn_readout(&views, settings.images, &settings.readout, observer.cancel())
+        };
+        let mut members = (0..settings.members).map(member).collect::<Result<Vec<Readout>>>()?;
+        match members.len() {
+            1 => Ok(members.swap_remove(0)),
+            _ => patches.committee(&members, &clean(), settings.images, settings.components(), observer.cancel()),
+        }
     }
 
     /// Unit features of `images`, a row each.

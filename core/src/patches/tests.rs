@@ -171,6 +171,28 @@ fn the_number_of_threads_changes_no_bit() {
     assert_eq!(on(1), on(3));
 }
 
+/// Along all directions, a committee's features have the same products as those of its members side by side; along some, the first of them.
+#[test]
+fn a_committee_keeps_what_its_members_see() {
+    let (patches, cancel) = (learned(&settings()), Cancel::default());
+    let (all, mirrored) = (images(40), MadeUp { mirrored: true, ..images(40) });
+    let flat = MadeUp { flat: true, ..images(40) };
+    let few = ReadoutSettings { components: 5, ..ReadoutSettings::default() };
+    let member = |view: &dyn Images| patches.learn_readout(&[&all, view], 100, &few, &cancel).unwrap();
+    let members = [member(&mirrored), member(&flat)];
+    let of = |components| patches.committee(&members, &all, 100, components, &cancel).unwrap();
+    let roots = patches.roots(&all, &(0..40).collect::<Vec<_>>(), &cancel).unwrap();
+    let (beside, along, first) =
+        (Readout::side_by_side(&members).project(&roots), of(10).project(&roots), of(3).project(&roots));
+    for (i, j) in [(0, 0), (3, 8), (17, 39)] {
+        let product = |m: &Matrix| m.row(i).iter().zip(m.row(j)).map(|(a, b)| a * b).sum::<f32>();
+        assert!((product(&beside) - product(&along)).abs() < 1e-3 * product(&beside).abs().max(1.0));
+        assert!(first.row(i).iter().zip(along.row(i)).all(|(a, b)| (a - b).abs() < 1e-4));
+    }
+    // More directions than there are.
+    assert_eq!(of(99).map.rows, 10);
+}
+
 #[test]
 fn no_image_one_image_and_equal_images() {
     let e = Patches::learn(&images(0), &settings(), &Cancel::default()).err().unwrap();

@@ -19,6 +19,9 @@ const PER_COMPONENT: usize = 3;
 /// Levels: a patch sees a tenth of the image's side at the first, twice as much at the second.
 const LEVELS: usize = 2;
 const LEAST_COMPONENTS: usize = 8;
+/// Readouts of a committee at the most, and the images that they share: more images need fewer readouts.
+const MOST_MEMBERS: usize = 4;
+const COMMITTEE_IMAGES: usize = 4000;
 /// The most that views of photographs turn the hue: colour tells more of them apart than of small images.
 const PHOTOGRAPHS_HUE: f64 = 0.03;
 
@@ -34,12 +37,20 @@ pub struct PatchModelSettings {
     pub patches: PatchSettings,
     /// The readout.
     pub readout: ReadoutSettings,
-    /// Random views of every image that the readout is learned from, besides the image as it is.
+    /// Readouts of the committee; each is learned from other views.
+    #[serde(default = "one")]
+    pub members: usize,
+    /// Random views of every image that a readout is learned from, besides the image as it is.
     pub views: usize,
     /// The random views.
     pub augment: AugmentSettings,
-    /// Images that the readout is learned from at the most.
+    /// Images that a readout is learned from at the most.
     pub images: usize,
+}
+
+/// The readouts of models that do not say it.
+fn one() -> usize {
+    1
 }
 
 impl Default for PatchModelSettings {
@@ -56,6 +67,7 @@ impl PatchModelSettings {
             stored: usual_stored_side(side),
             patches: PatchSettings { stride, levels: LEVELS, ..PatchSettings::default() },
             readout: ReadoutSettings::default(),
+            members: 1,
             views: 2,
             // Codes of mirror images are equal: a flip would change nothing.
             augment: AugmentSettings {
@@ -79,6 +91,9 @@ impl PatchModelSettings {
         let mut settings = Self::of_side(side, if side < SMALL { 1 } else { 2 });
         settings.patches.samples = settings.patches.samples.min(images.max(1) * PER_IMAGE);
         settings.readout.components = settings.readout.components.min((images / PER_COMPONENT).max(LEAST_COMPONENTS));
+        // So few images have fewer directions than a committee would look for.
+        let few = images < PER_COMPONENT * LEAST_COMPONENTS;
+        settings.members = if few { 1 } else { (COMMITTEE_IMAGES / images).clamp(1, MOST_MEMBERS) };
         if side >= SMALL {
             settings.augment.hue = PHOTOGRAPHS_HUE;
         }
@@ -100,6 +115,12 @@ impl PatchModelSettings {
         Ok(Self::of_size(if small { 32 } else { 64 }, n, seed))
     }
 
+    /// Numbers of a feature: of a committee twice as many as of a member, unless that is more than the usual number.
+    pub fn components(&self) -> usize {
+        let one = self.readout.components;
+        if self.members == 1 { one } else { (2 * one).min(ReadoutSettings::default().components).max(one) }
+    }
+
     /// How images are brought to the size: all of their area, values from 0 to 1.
     pub(crate) fn view(&self) -> CleanView {
         let (size, recipe) = (self.side, self.augment.clone());
@@ -112,6 +133,10 @@ impl PatchModelSettings {
         if !(8..=1024).contains(&self.side) {
             let message = format!("patch models of {} pixels cannot be made", self.side);
             return Err(Error::usage(message, "give a side between 8 and 1024"));
+        }
+        if !(1..=64).contains(&self.members) {
+            let message = format!("a committee of {} readouts cannot be made", self.members);
+            return Err(Error::usage(message, "give members a number between 1 and 64"));
         }
         if self.images == 0 {
             return Err(Error::usage("a readout cannot be learned from 0 images", "give it at least one"));

@@ -39,6 +39,8 @@ fn small_images_and_photographs_have_their_settings() {
     let of = |images| PatchModelSettings::of_size(64, images, 0);
     assert_eq!([of(0), of(90), of(5000)].map(|s| s.readout.components), [8, 30, 256]);
     assert_eq!([of(0), of(90), of(5000)].map(|s| s.patches.samples), [1000, 90_000, 200_000]);
+    assert_eq!([23, 24, 1000, 1100, 2000, 2001, 50_000].map(|n| of(n).members), [1, 4, 4, 3, 2, 1, 1]);
+    assert_eq!([23, 90, 900, 5000].map(|n| of(n).components()), [8, 60, 256, 256]);
 }
 
 #[test]
@@ -78,6 +80,34 @@ fn the_same_bits_on_any_number_of_threads_and_after_saving() {
         ..settings()
     };
     assert_ne!(PatchModel::learn(&images, &other, &silent()).unwrap().embed(&images, &silent()).unwrap(), features);
+}
+
+#[test]
+fn a_committee_is_a_model_like_any_other() {
+    let images = photographs(30, (30, 20));
+    let of = |members| PatchModel::learn(&images, &PatchModelSettings { members, ..settings() }, &silent()).unwrap();
+    let (one, several) = (of(1), of(3));
+    assert_eq!(one.patches().filters(), several.patches().filters());
+    assert_eq!((one.dim(), several.dim()), (8, 16));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.safetensors");
+    several.save(&path).unwrap();
+    let features = several.embed(&images, &silent()).unwrap();
+    assert_eq!(PatchModel::open(&path).unwrap().embed(&images, &silent()).unwrap(), features);
+    assert!(of(3).embed(&images, &silent()).unwrap() == features);
+    // Files of earlier versions do not say how many readouts there were: one.
+    let mut file = Tensors::<serde_json::Value>::read(&path).unwrap();
+    file.about["patch_model"].as_object_mut().unwrap().remove("members").unwrap();
+    file.write(&path).unwrap();
+    assert_eq!(PatchModel::open(&path).unwrap().card.patch_model.members, 1);
+    // One image, and numbers that cannot be.
+    let few = PatchModelSettings { members: 4, ..settings() };
+    let model = PatchModel::learn(&photographs(1, (20, 20)), &few, &silent()).unwrap();
+    assert!(model.embed(&images, &silent()).unwrap().values.iter().all(|x| x.is_finite()));
+    for members in [0, 65] {
+        let e = PatchModel::learn(&images, &PatchModelSettings { members, ..settings() }, &silent()).err().unwrap();
+        assert!(e.message.contains(&format!("committee of {members} readouts")), "{e:?}");
+    }
 }
 
 #[test]
