@@ -86,7 +86,7 @@ pub struct DataSettings<Side = Auto<usize>, Channels = Auto<[f64; 3]>> {
     pub dir: String,
     /// Limit on the number of training images, 0 for all: the first records, or, of a folder, the first of every class folder in turn.
     pub limit: usize,
-    /// Side of the network's square input. Auto: 224 for `alexnet224`, else 32 for CIFAR and the bundled images, 64 for folders.
+    /// Side of the network's square input. Auto: 224 for `alexnet224`, else 32 for CIFAR and the bundled images (for patches 64), 64 for folders.
     pub size: Side,
     /// Clean view: the short side is resized to `size * margin`, then the centre is cut out (256/224 for 224-px sets). 0: the whole image is
     /// resized to a square, whatever its shape, so that nothing of it is lost.
