@@ -288,7 +288,8 @@ const OWN: &[(&str, &[&str])] = &[
             "evaluate.features",
         ],
     ),
-    ("patches", &["method.system", "train.rounds", "objective.warmup_rounds"]),
+    // Photographs as they are: no network has to be small.
+    ("patches", &["method.system", "data.size", "data.stored", "train.rounds", "objective.warmup_rounds"]),
     ("random", &["train.rounds", "objective.warmup_rounds"]),
 ];
 
