@@ -5,9 +5,14 @@
 
 use crate::matrix::MatrixRef;
 
+/// Numbers that matrices are multiplied in.
+pub trait Real: Copy + From<f32> + 'static {}
+impl Real for f32 {}
+impl Real for f64 {}
+
 /// `out = a b`, or `out += a b` when `add`; `out` is row-major.
 #[allow(unsafe_code)]
-pub fn matmul(a: MatrixRef, b: MatrixRef, out: &mut [f32], add: bool) {
+pub fn matmul<T: Real>(a: MatrixRef<T>, b: MatrixRef<T>, out: &mut [T], add: bool) {
     assert_eq!(a.cols, b.rows, "inner dimensions differ");
     assert_eq!(out.len(), a.rows * b.cols, "the output has the wrong length");
     let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
@@ -28,8 +33,8 @@ pub fn matmul(a: MatrixRef, b: MatrixRef, out: &mut [f32], add: bool) {
             b.values.as_ptr(),
             b_cs,
             b_rs,
-            1.0,
-            1.0,
+            T::from(1.0),
+            T::from(1.0),
             false,
             false,
             false,
@@ -66,6 +71,11 @@ mod tests {
             matmul(left, right, &mut out, true);
             assert_eq!(out, expected);
         }
+        // Whole numbers: double precision has the same.
+        let [a, b] = [&a, &b].map(|x| x.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
+        let mut out = vec![1.0f64; m * n];
+        matmul(MatrixRef::new(&a, m, k), MatrixRef::new(&b, k, n), &mut out, true);
+        assert_eq!(out, expected.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
     }
 
     #[test]

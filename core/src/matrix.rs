@@ -82,16 +82,16 @@ impl Matrix {
 
 /// A matrix borrowed for a product ([`crate::matmul::matmul`]): of a [`Matrix`] by [`Matrix::view`], or of any slice.
 #[derive(Clone, Copy)]
-pub struct MatrixRef<'a> {
-    pub(crate) values: &'a [f32],
+pub struct MatrixRef<'a, T = f32> {
+    pub(crate) values: &'a [T],
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     transposed: bool,
 }
 
-impl<'a> MatrixRef<'a> {
+impl<'a, T> MatrixRef<'a, T> {
     /// `rows` x `cols`, row by row.
-    pub fn new(values: &'a [f32], rows: usize, cols: usize) -> Self {
+    pub fn new(values: &'a [T], rows: usize, cols: usize) -> Self {
         assert_eq!(values.len(), rows * cols, "a {rows} x {cols} matrix needs rows * cols values");
         MatrixRef { values, rows, cols, transposed: false }
     }

@@ -127,6 +127,12 @@ fn patch_features_and_purified_clusters_as_targets() {
     bits_hold("pcp-plus", &["--set", "plus.clusters=true", "--set", "plus.share=0.25"]);
 }
 
+/// The patch features have more numbers than the embedding that learns them.
+#[test]
+fn the_leading_numbers_of_patch_features_as_targets() {
+    bits_hold("pcp-plus", &["--set", "network.embedding=6", "--set", "plus.share=0.25"]);
+}
+
 #[test]
 fn supervised() {
     bits_hold("supervised", &[]);

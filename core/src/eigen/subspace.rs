@@ -1,7 +1,7 @@
 //! A basis of the directions in which a symmetric matrix is greatest: subspace iterations, which take a fraction of the time of a
 //! whole decomposition where a few hundred of thousands of directions are wanted and their exact turn does not matter.
 
-use super::{cholesky, dot};
+use super::{cholesky, solve_rows, transposed};
 use crate::error::Result;
 use crate::matmul::matmul;
 use crate::matrix::MatrixRef;
@@ -43,44 +43,27 @@ pub(crate) fn times(rows: &[f64], a: &[f32], n: usize) -> Vec<f64> {
 
 /// `[rows of a, rows of b]`: all products of rows of `a` and `b`, each of `n` numbers.
 pub(crate) fn gram(a: &[f64], b: &[f64], n: usize) -> Vec<f64> {
-    let m = b.len() / n;
-    let mut out = vec![0.0f64; a.len() / n * m];
-    out.par_chunks_mut(m).zip(a.par_chunks(n)).for_each(|(out, x)| {
-        out.iter_mut().zip(b.chunks_exact(n)).for_each(|(o, y)| *o = dot(x, y));
+    let b = MatrixRef::new(b, b.len() / n, n).t();
+    let mut out = vec![0.0f64; a.len() / n * b.cols];
+    out.par_chunks_mut(PANEL * b.cols).zip(a.par_chunks(PANEL * n)).for_each(|(out, a)| {
+        matmul(MatrixRef::new(a, a.len() / n, n), b, out, false);
     });
     out
 }
 
 /// The rows, turned into orthonormal ones that span the same space: `L^-1 Y` with `L L^T = Y Y^T`.
-pub(crate) fn orthonormal(mut rows: Vec<f64>, n: usize) -> Result<Vec<f64>> {
+pub(crate) fn orthonormal(rows: Vec<f64>, n: usize) -> Result<Vec<f64>> {
     let m = rows.len() / n;
     let lower = cholesky(gram(&rows, &rows, n), m)?;
-    // Column blocks are independent.
-    let width = PANEL;
-    let blocks: Vec<Vec<f64>> = (0..n.div_ceil(width))
-        .into_par_iter()
-        .map(|b| {
-            let (from, wide) = (b * width, width.min(n - b * width));
-            let mut block: Vec<f64> = rows.chunks_exact(n).flat_map(|row| row[from..from + wide].to_vec()).collect();
-            for i in 0..m {
-                let (done, rest) = block.split_at_mut(i * wide);
-                let row = &mut rest[..wide];
-                for (j, other) in done.chunks_exact(wide).enumerate() {
-                    let l = lower[i * m + j];
-                    row.iter_mut().zip(other).for_each(|(x, y)| *x -= l * y);
-                }
-                row.iter_mut().for_each(|x| *x /= lower[i * m + i]);
-            }
-            block
-        })
-        .collect();
-    for (b, block) in blocks.iter().enumerate() {
-        let wide = width.min(n - b * width);
-        for (row, part) in rows.chunks_exact_mut(n).zip(block.chunks_exact(wide)) {
-            row[b * width..b * width + wide].copy_from_slice(part);
-        }
-    }
-    Ok(rows)
+    // Row j is column j of `L^-1`.
+    let mut columns: Vec<f64> = (0..m * m).map(|at| f64::from(u8::from(at / m == at % m))).collect();
+    solve_rows(&lower, &mut columns, m);
+    let inverse = transposed(&columns, m);
+    let mut out = vec![0.0f64; rows.len()];
+    out.par_chunks_mut(PANEL * n).zip(inverse.par_chunks(PANEL * m)).for_each(|(out, inverse)| {
+        matmul(MatrixRef::new(inverse, inverse.len() / m, m), MatrixRef::new(&rows, m, n), out, false);
+    });
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ const LEAST_COMPONENTS: usize = 8;
 /// Readouts of a committee at the most, and the images that they share: more images need fewer readouts.
 const MOST_MEMBERS: usize = 4;
 const COMMITTEE_IMAGES: usize = 4000;
+/// The readout of more images than a committee is made for: they tell more directions apart, and the weak ones are trusted less.
+const READOUT_OF_MANY: ReadoutSettings = ReadoutSettings { components: 512, ridge: 0.03, power: 1.0 };
 /// The most that views of photographs turn the hue: colour tells more of them apart than of small images.
 const PHOTOGRAPHS_HUE: f64 = 0.03;
 
@@ -60,6 +62,9 @@ impl Default for PatchModelSettings {
 }
 
 impl PatchModelSettings {
+    /// Numbers of a feature at the most, unless a setting says otherwise.
+    pub const MOST_COMPONENTS: usize = READOUT_OF_MANY.components;
+
     /// For images of `side` pixels, with a patch every `stride` pixels.
     fn of_side(side: usize, stride: usize) -> Self {
         PatchModelSettings {
@@ -90,10 +95,13 @@ impl PatchModelSettings {
     pub fn of_size(side: usize, images: usize, seed: u64) -> Self {
         let mut settings = Self::of_side(side, if side < SMALL { 1 } else { 2 });
         settings.patches.samples = settings.patches.samples.min(images.max(1) * PER_IMAGE);
-        settings.readout.components = settings.readout.components.min((images / PER_COMPONENT).max(LEAST_COMPONENTS));
         // So few images have fewer directions than a committee would look for.
         let few = images < PER_COMPONENT * LEAST_COMPONENTS;
         settings.members = if few { 1 } else { (COMMITTEE_IMAGES / images).clamp(1, MOST_MEMBERS) };
+        if settings.members == 1 && !few {
+            settings.readout = READOUT_OF_MANY;
+        }
+        settings.readout.components = settings.readout.components.min((images / PER_COMPONENT).max(LEAST_COMPONENTS));
         if side >= SMALL {
             settings.augment.hue = PHOTOGRAPHS_HUE;
         }

@@ -37,10 +37,10 @@ fn small_images_and_photographs_have_their_settings() {
     assert_eq!((large.side, large.patches.stride), (64, 2));
     assert_eq!(PatchModelSettings::fitting(&Images::default(), 0).unwrap().side, 64);
     let of = |images| PatchModelSettings::of_size(64, images, 0);
-    assert_eq!([of(0), of(90), of(5000)].map(|s| s.readout.components), [8, 30, 256]);
+    assert_eq!([of(0), of(90), of(2000), of(2001)].map(|s| s.readout.components), [8, 30, 256, 512]);
     assert_eq!([of(0), of(90), of(5000)].map(|s| s.patches.samples), [1000, 90_000, 200_000]);
     assert_eq!([23, 24, 1000, 1100, 2000, 2001, 50_000].map(|n| of(n).members), [1, 4, 4, 3, 2, 1, 1]);
-    assert_eq!([23, 90, 900, 5000].map(|n| of(n).components()), [8, 60, 256, 256]);
+    assert_eq!([23, 90, 900, 5000].map(|n| of(n).components()), [8, 60, 256, 512]);
 }
 
 #[test]

@@ -21,19 +21,19 @@ const VIEWS: u32 = 4;
 /// The greatest share of the network.
 const MOST: f64 = 0.8;
 
-/// The patch features of all training images, as long as an embedding (zeros fill them up). They are the run's embeddings until the network has learned, and so are their clusters.
+/// The bank: the patch features of all training images, as long as an embedding. They are the run's embeddings until the network has learned, and so
+/// are their clusters.
 pub(super) fn first_features(setup: &Setup) -> Result<Matrix> {
-    let images = &setup.plan.dataset.train.images;
-    let model = patch_model(setup)?;
-    let (dim, embedding) = (model.dim(), setup.network.embedding);
-    if dim > embedding {
-        let message = format!("`network.embedding` is {embedding}, and patch features have {dim} numbers");
-        return Err(Error::usage(message, format!("give `network.embedding` at least {dim}")));
-    }
-    let features = Arc::new(model.embed(images, &setup.observer)?);
+    let features = Arc::new(patch_model(setup)?.embed(&setup.plan.dataset.train.images, &setup.observer)?);
     setup.run.write_embeddings(&features)?;
     setup.write_clusters("first clusters", &features, History::default())?;
-    Ok(with_columns(&features, embedding))
+    Ok(targets(&features, setup.network.embedding))
+}
+
+/// Unit features as targets of `columns` numbers: where they have more, the leading ones, which tell images apart best, at unit length.
+fn targets(features: &Matrix, columns: usize) -> Matrix {
+    let targets = with_columns(features, columns);
+    if features.dim > columns { targets.normalised() } else { targets }
 }
 
 /// The first `columns` columns, filled up with zeros where there are fewer.
@@ -44,6 +44,11 @@ fn with_columns(features: &Matrix, columns: usize) -> Matrix {
         to[..kept].copy_from_slice(&from[..kept]);
     }
     Matrix { rows: features.rows, dim: columns, values }
+}
+
+/// Whether the bank has all numbers of the patch features.
+pub(super) fn known(setup: &Setup, model: &PatchModel) -> bool {
+    model.dim() <= setup.network.embedding
 }
 
 /// The run's patch model; it is learned and kept where there is none yet.
@@ -108,7 +113,10 @@ pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> 
         Auto::Value(share) => share,
         Auto::Auto(_) => network_share(setup, state, &combination)?,
     };
-    let patches = Arc::new(with_columns(&state.memory.bank()?.rows, model.dim()));
+    let patches = Arc::new(match known(setup, &model) {
+        true => with_columns(&state.memory.bank()?.rows, model.dim()),
+        false => model.embed(&setup.plan.dataset.train.images, &setup.observer)?,
+    });
     let of_test = match &setup.plan.dataset.test {
         Some(test) => {
             let pooled = pooled(setup, weights, Part::Test, |_| ())?;
@@ -161,7 +169,7 @@ fn network_share(setup: &Setup, state: &State, combination: &Arc<Combination>) -
             let (a, b) = setup.cancel().run(move || {
                 let bank = &bank.bank()?.rows;
                 let embedding = network.features(&weights, &seen, FeatureKind::Embedding);
-                let patches = with_columns(&both.patch_features(&square.pixels), bank.dim);
+                let patches = targets(&both.patch_features(&square.pixels), bank.dim);
                 Ok::<_, Error>((loss(&embedding, &rows, bank, tau), loss(&patches, &rows, bank, tau)))
             })??;
             (by_network, by_patches) = (by_network + a, by_patches + b);
@@ -180,4 +188,19 @@ fn loss(v: &Matrix, rows: &[usize], bank: &Matrix, tau: f32) -> f64 {
     let softmax = kernels::bank_softmax(&v.values, &bank.values, v.dim, tau, Precision::F32);
     let own = |(r, row): (usize, &usize)| f64::from(dot(bank.row(*row), v.row(r)) / tau);
     softmax.log_sum_exp.iter().sum::<f64>() - rows.iter().enumerate().map(own).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_leading_numbers_at_unit_length_or_filled_up() {
+        let features = Matrix::new(4, vec![0.6, 0.0, 0.8, 0.0, 0.0, 0.5, 0.5, 0.5f32.sqrt()]);
+        assert_eq!(targets(&features, 2).values, [1.0, 0.0, 0.0, 1.0]);
+        assert_eq!(targets(&features, 4), features);
+        let filled = targets(&features, 6);
+        assert_eq!((filled.row(0), filled.dim), (&[0.6, 0.0, 0.8, 0.0, 0.0, 0.0][..], 6));
+        assert_eq!(with_columns(&filled, 4), features, "what was filled up is taken away as it was");
+    }
 }

@@ -37,6 +37,10 @@ pub struct Trial {
     pub embed: f64,
     /// The patch features of one image, where the system reads them out; else 0.
     patches: f64,
+    /// Training images whose patch features are computed again at the end: the bank has only the leading numbers of them.
+    again: usize,
+    /// Numbers of an embedding of the run.
+    pub dim: usize,
     /// The comparison of a row with a centroid.
     comparison: f64,
     /// The search of a neighbour: a pair of embeddings, of pooled features, and of images pixel by pixel; 0 without a probe.
@@ -62,6 +66,10 @@ impl Trial {
             false => (setup.begin()?, None),
         };
         let learn = began.elapsed().as_secs_f64();
+        let embedding = plan.config.network.embedding;
+        // Patches and network side by side.
+        let dim = patches.as_ref().map_or(embedding, |model| model.dim() + setup.network.pooled.min(embedding));
+        let again = if patches.as_ref().is_some_and(|model| !plus::known(setup, model)) { plan.samples() } else { 0 };
         let patches = match patches {
             Some(model) => {
                 let some = plan.dataset.train.images.first(EMBEDDED)?;
@@ -84,19 +92,18 @@ impl Trial {
                 [first, step_seconds(setup, &mut state, last, least)?]
             }
         };
-        let embedding = plan.config.network.embedding;
         let pairs = match &setup.probe {
             Some(probe) => {
                 let pooled = setup.network.dim(FeatureKind::Pooled);
                 let (k, queries) = (plan.config.evaluate.k, probe.queries());
-                [embedding, pooled, 3 * probe.pixel_side().pow(2)].map(|dim| pair(dim, k, queries))
+                [dim, pooled, 3 * probe.pixel_side().pow(2)].map(|dim| pair(dim, k, queries))
             }
             None => [0.0; 3],
         };
-        let comparison = comparison(embedding);
+        let comparison = comparison(dim);
         let clusters = if patches > 0.0 { cluster_seconds(setup, plan, comparison) } else { 0.0 };
         let begin = patches * plan.samples() as f64 + clusters;
-        Ok(Trial { learn, begin, step, embed: embed_seconds(setup)?, patches, comparison, pairs })
+        Ok(Trial { learn, begin, step, embed: embed_seconds(setup)?, patches, again, dim, comparison, pairs })
     }
 
     /// What every epoch of `plan` takes, by `method` and with the probe of `setup`.
@@ -130,10 +137,10 @@ impl Trial {
         let [embeddings, pooled, pixels] = self.pairs;
         let probes = self.probe(setup, embeddings) + self.probe(setup, pooled) + self.compared(setup) * pixels;
         let features = match setup.method.reads_out() {
-            // Every image and its mirror image; patch features of the training images are known. Two more searches.
+            // Every image and its mirror image. Two more searches.
             true => {
                 (n + test) as f64 * 2.0 * self.embed
-                    + test as f64 * self.patches
+                    + (self.again + test) as f64 * self.patches
                     + 2.0 * self.compared(setup) * embeddings
             }
             false => (n + test) as f64 * self.embed,

@@ -285,7 +285,7 @@ impl Ladder<'_> {
         let trial = Trial::new(&setup, least)?;
         let n = setup.plan.samples();
         // What the first trial learned from patches serves the others, and the run. The page of the patches comes before the first epoch.
-        let page = page_seconds(n, setup.plan.config.network.embedding);
+        let page = page_seconds(n, trial.dim);
         let begin = trial.begin + if setup.method.reads_out() { page } else { 0.0 };
         let after = trial.end(&setup, &setup.plan) + page;
         let left = (self.budget.left() - begin - after).max(0.0);
