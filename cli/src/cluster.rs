@@ -14,7 +14,7 @@ use std::path::PathBuf;
     allow_negative_numbers = true,
     after_help = "\
 Examples:
-  pcp cluster PHOTOS/ --out sorted                                 no training: a page with pictures
+  pcp cluster PHOTOS/                                              no training: a page with pictures
   pcp cluster emb.npy --k 50 --out sorted                          a table, sizes, representatives
   pcp cluster PHOTOS/ --k 14 --out sorted                          fourteen kinds, by their neighbours
   pcp cluster runs/photos --out sorted                             k auto, with the curve it was chosen by
@@ -29,9 +29,9 @@ Images are never moved or changed."
 pub struct ClusterArgs {
     /// A folder of images, a run folder, or a matrix (.npy, .csv, .safetensors; a row per image)
     input: PathBuf,
-    /// The folder to make; it must be new or empty
+    /// The folder to make; it must be new or empty [default: findings/<input>-cluster-<n>]
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    out: Option<PathBuf>,
     /// Clusters: a number, or `auto` for the one with the greatest modularity (by neighbours) or mean silhouette (by centres)
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     k: String,
@@ -66,7 +66,7 @@ enum ByArg {
 impl ClusterArgs {
     fn options(&self) -> Result<ClusterOptions> {
         Ok(ClusterOptions {
-            out: Some(self.out.clone()),
+            out: self.common.out(self.out.as_deref(), Some(&self.input), "cluster"),
             k: ClusterCount::parse(&self.k)?,
             by: self.by.map(|by| match by {
                 ByArg::Centres => ClusterBy::Centres,

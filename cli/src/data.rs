@@ -136,6 +136,7 @@ struct MadeArgs {
 }
 
 pub fn run(verb: DataVerb, stop: &Cancel) -> Result<()> {
+    super::use_threads(0)?;
     match verb {
         DataVerb::Check(args) => check(args, stop),
         #[cfg(feature = "fetch")]

@@ -1,7 +1,7 @@
 //! Flags that the verbs about embeddings share, and the last lines of what they print.
 
 use clap::{Args, ValueEnum};
-use pcp::jobs::{EmbeddingSource, KMeansOptions};
+use pcp::jobs::{EmbeddingSource, KMeansOptions, findings};
 use pcp_core::error::Result;
 use pcp_core::matrix::Metric;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,13 @@ pub struct EmbeddingsArgs {
 }
 
 impl EmbeddingsArgs {
+    /// The folder to make: as given, or a new one below findings/. With --json and without a folder nothing is written.
+    pub fn out(&self, given: Option<&Path>, input: Option<&PathBuf>, verb: &str) -> Option<PathBuf> {
+        let fresh =
+            || input.filter(|_| !self.json).map(|input| findings::fresh_path(&input.display().to_string(), verb));
+        given.map(Path::to_path_buf).or_else(fresh)
+    }
+
     /// What `input` and these flags name.
     pub fn source(&self, input: &Path) -> Result<EmbeddingSource> {
         EmbeddingSource::with_model(input, self.model.as_deref(), self.features.as_deref())

@@ -9,6 +9,7 @@ mod embed;
 mod eval;
 mod export;
 mod flags;
+mod hangup;
 mod help;
 mod input;
 mod look;
@@ -57,7 +58,7 @@ Examples:
   pcp serve runs/photos --open                explore it, and decide what belongs
   pcp embed runs/photos NEW/ --out emb.npy    a row of numbers per image
   pcp cluster emb.npy --out sorted            clusters of any embeddings; a folder each with --folders link
-  pcp purify emb.npy --labels l.csv --out p   which images do not belong, which labels are wrong
+  pcp purify emb.npy --labels l.csv --out p   which images may not belong, which labels are wrong
   pcp assign runs/photos NEW/                 which clusters do new images belong to
   pcp neighbours runs/photos NEW.jpg          the images most like it
   pcp duplicates PHOTOS/                      what is there twice, without training
@@ -88,7 +89,7 @@ enum Verb {
     /// Train, measure and use an object detector on the network of a run
     #[command(subcommand)]
     Detect(detect::Verb),
-    /// Write a page about runs: what was learned, which images do not belong
+    /// Write a page about runs: what was learned, which images may not belong
     Report(report::ReportArgs),
     /// Open a page on this machine: watch runs, explore their images, decide what belongs
     Serve(serve::ServeArgs),
@@ -132,6 +133,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
     let (asked, first) = (stop.clone(), OnceLock::new());
     // The first Ctrl-C, or closing the terminal, asks everything to stop and save; the second quits at once. A terminal that is closed sends
     // its signal more than once.
+    let unheard = hangup::is_ignored();
     let handler = ctrlc::set_handler(move || match asked.request() {
         true if first.get_or_init(Instant::now).elapsed() > Duration::from_millis(500) => std::process::exit(130),
         true => {}
@@ -142,6 +144,9 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> u8 {
             }
         }
     });
+    if unheard {
+        hangup::ignore();
+    }
     // The signal by which SLURM warns before the time of a job is over.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(signal_hook::consts::SIGUSR1, stop.flag());

@@ -3,7 +3,7 @@
 use super::flags::flags;
 use super::terminal::say;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pcp::observe::{Live, Observer, Pace, TrainingStart};
+use pcp::observe::{Live, Observer, Pace, TrainingStart, clusters_in_words};
 use pcp::run::{EpochRecord, Warning};
 use pcp_core::cancel::Cancel;
 use pcp_core::io::names::visible;
@@ -166,12 +166,11 @@ impl Observer for Progress {
         self.with_training(|training| {
             if let Some(bars) = &training.bars {
                 bars.epoch.set_message(format!(
-                    "{:.0} images/s, loss {:.3}, lr {}, K {}, kept {:.0} %",
+                    "{:.0} images/s, loss {:.3}, lr {}{}",
                     live.images_per_second,
                     live.loss,
                     live.lr,
-                    live.clusters,
-                    live.kept * 100.0
+                    clusters_in_words(live.clusters, live.kept)
                 ));
             }
         });

@@ -13,7 +13,7 @@ use std::path::PathBuf;
     allow_negative_numbers = true,
     after_help = "\
 Examples:
-  pcp purify PHOTOS/ --out clean                                    no training: which photographs do not belong?
+  pcp purify PHOTOS/                                                no training: which photographs may not belong? which labels (class folders) are wrong?
   pcp purify emb.npy --k 100 --out clean                            one matrix: CP_r, and CP_s by repeated k-means
   pcp purify emb.npy --k 100 --labels labels.csv --out clean        which labels are probably wrong?
   pcp purify day1.npy day2.npy day3.npy --k 100 --out clean         CP_s by the clusterings of days 1 and 2
@@ -23,15 +23,16 @@ Examples:
 
 The new folder holds clusters.csv (row, file, cluster, status, distance, vote, doubt), clean.csv (what belongs), suspicious.csv
 (what was taken out of its cluster, the most doubtful first), with images outliers.csv (what is unlike all others, a guess), with --labels label_errors.csv (labels that are more probably wrong than right) and
-doubtful_labels.csv (other labels that do not fit well), the most doubtful first, summary.json, and with images sheet.html. Nothing else is written, and no image is moved or changed. docs/purify.md says what each column means."
+doubtful_labels.csv (other labels that do not fit well), the most doubtful first, summary.json, and with images sheet.html; of files, outliers.txt, label_errors.txt and
+suspicious.txt (paths for xargs) and links/. Nothing else is written, and no image is moved or changed. docs/purify.md says what each column means."
 )]
 pub struct PurifyArgs {
     /// A folder of images, a run folder, or matrices (.npy, .csv, .safetensors) of the same rows, the newest last
     #[arg(required = true, value_name = "FOLDER|RUN|EMB")]
     inputs: Vec<PathBuf>,
-    /// The folder to make; it must be new or empty
+    /// The folder to make; it must be new or empty [default: findings/<input>-purify-<n>]
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    out: Option<PathBuf>,
     /// Clusters: a number, or `auto` [default: those of the run; for a matrix one per 50 rows, 2 to 1,000]
     #[arg(long, value_name = "N|auto")]
     k: Option<String>,
@@ -56,7 +57,7 @@ pub struct PurifyArgs {
     /// CP_r alone
     #[arg(long, conflicts_with_all = ["past", "votes", "alpha", "lower", "upper"])]
     no_votes: bool,
-    /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file` [default: the class folders of a run]
+    /// Labels to be doubted: a CSV file with a column `label`, and perhaps `file` [default: the class folders of a run or of a folder of images]
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
     /// Honour what was decided on the page of `pcp serve`: its decisions.jsonl, or the run folder it is in
@@ -72,7 +73,7 @@ impl PurifyArgs {
     fn options(&self) -> Result<PurifyOptions> {
         Ok(PurifyOptions {
             embeddings: self.inputs.iter().map(|input| self.common.source(input)).collect::<Result<_>>()?,
-            out: Some(self.out.clone()),
+            out: self.common.out(self.out.as_deref(), self.inputs.last(), "purify"),
             k: self.k.as_deref().map(ClusterCount::parse).transpose()?,
             gamma: self.gamma,
             past: self.past.clone(),
@@ -115,6 +116,9 @@ fn show(s: &PurifySummary) -> String {
     ];
     if let Some(labels) = &s.labels {
         rows.extend(label_rows(labels));
+    }
+    if s.sheet {
+        rows.push(("most unlike all others".into(), format!("{}, a guess  (outliers.csv)", s.outliers)));
     }
     if s.decided_out > 0 {
         rows.push(("left out by decision".into(), s.decided_out.to_string()));

@@ -126,7 +126,7 @@ function caption(run, i) {
 
 function outliers(run) {
   if (!run.outliers || !run.outliers.length) return null;
-  return section(run, "Which images do not belong", run.outliers_about || "Of the images that purification took out of their clusters, those farthest from the centre: mistakes, unusual images, or a kind without a cluster.",
+  return section(run, "Which images may not belong", run.outliers_about,
     el("div", { class: "figures" }, run.outliers.map((i) => el("figure", {}, picture(run, i), el("figcaption", {}, ...caption(run, i))))));
 }
 

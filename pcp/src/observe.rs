@@ -49,6 +49,11 @@ pub struct TrainingStart {
 /// Seconds for which an expectation counts against what is observed.
 const TRUST: f64 = 30.0;
 
+/// Clusters and the share of images that are kept in them, for a line; nothing where every image learns alone.
+pub fn clusters_in_words(clusters: usize, kept: f64) -> String {
+    if kept > 0.0 { format!(", K {clusters}, kept {:.0} %", kept * 100.0) } else { String::new() }
+}
+
 /// How fast a training goes: its epochs as lines for people, with an estimate of the time to go.
 #[derive(Clone, Debug)]
 pub struct Pace {
@@ -73,12 +78,11 @@ impl Pace {
         let (r, done) = (record, self.done(record));
         let knn = r.knn.map(|knn| format!(", kNN {knn:.1} %")).unwrap_or_default();
         format!(
-            "epoch {done:>3}/{}: loss {:.3}, lr {}, K {}, kept {:.0} %, {:.0} images/s, {:.1} s{knn}{}",
+            "epoch {done:>3}/{}: loss {:.3}, lr {}{}, {:.0} images/s, {:.1} s{knn}{}",
             self.start.total_epochs,
             r.loss,
             r.lr,
-            r.clusters,
-            r.kept * 100.0,
+            clusters_in_words(r.clusters, r.kept),
             r.images_per_second,
             r.seconds,
             self.left(done, 0.0).map(|left| format!(", {} to go", duration(left))).unwrap_or_default()

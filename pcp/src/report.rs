@@ -1,4 +1,4 @@
-//! The report: one HTML page that shows what the network of a run learned and which images do not fit their clusters.
+//! The report: one HTML page that shows what the network of a run learned and which images may not belong.
 //!
 //! ```text
 //! run folder -> gather -> sheets, curves, health, summary, t-SNE -> sprites -> page
@@ -15,6 +15,7 @@ mod health;
 mod page;
 mod sheets;
 mod sprites;
+pub(crate) mod strangers;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ use std::time::Instant;
 
 /// Points of the map.
 const POINTS: usize = 10_000;
+/// Images that may not belong, at the most.
+const OUTLIERS: usize = 30;
 /// Images whose neighbours are shown, and how many of each.
 const SAMPLES: usize = 12;
 const NEIGHBOURS: usize = 8;
@@ -149,7 +152,10 @@ pub fn run_section(
         .as_ref()
         .map(|grouping| Clustering::new(grouping, contents.labels.as_ref(), contents.before.as_ref()));
     let mut sheets = clustering.as_ref().map(|c| c.sheets(&mut pool));
-    let outliers = clustering.as_ref().map(|c| c.outliers(&mut pool));
+    let outliers = contents.embeddings.as_ref().map(|features| {
+        let unlike = strangers::of_images(features, images.as_ref().map(|data| &data.train.images));
+        unlike.into_iter().take(OUTLIERS).map(|(row, _)| pool.add(row as u32)).collect::<Vec<_>>()
+    });
     let neighbours = contents.embeddings.as_ref().map(|features| neighbours(features, &mut pool));
     let heat = images.as_ref().and_then(|data| {
         let view = contents.config.augmenter();
@@ -197,6 +203,7 @@ pub fn run_section(
         "clusters_in_all": clustering.as_ref().map_or(0, Clustering::len),
         "sheets": sheets,
         "outliers": outliers,
+        "outliers_about": format!("{} pcp purify RUN lists more of them; pcp look tries strangers among your own pictures.", strangers::ABOUT),
         "confusion": clustering.as_ref().and_then(Clustering::confusion),
         "neighbours": neighbours,
         "heat": heat,

@@ -26,7 +26,7 @@ function progressCard() {
       bar.value = t.ended ? 1 : Math.min(1, (t.epoch + within) / t.epochs);
       shown.push(tile("Epoch", `${Math.min(t.epoch + (t.ended ? 0 : 1), t.epochs)} of ${t.epochs}`), tile("Time left", t.ended ? "–" : clock(t.seconds_left)));
     }
-    if (t.live) shown.push(tile("Loss", number(t.live.loss)), tile("Images a second", number(t.live.images_per_second)), tile("K", count(t.live.clusters)), tile("Kept", percent(t.live.kept)));
+    if (t.live) shown.push(tile("Loss", number(t.live.loss)), tile("Images a second", number(t.live.images_per_second)), ...(t.live.kept > 0 ? [tile("K", count(t.live.clusters)), tile("Kept", percent(t.live.kept))] : []));
     if (t.memory) shown.push(tile("Memory", `${count(Math.round(t.memory / 1e6))} MB`));
     // The same tiles with other figures: drawing them anew every second would take time from the training.
     while (tiles.children.length < shown.length) tiles.append(el("div", { class: "card" }, el("span", {}), el("b", {})));

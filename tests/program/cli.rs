@@ -32,7 +32,7 @@ fn a_run_writes_all_its_files() {
     let (table, said) = (&reference().stdout, &reference().stderr);
     let (_dir, out) = reference().copy();
     for word in
-        ["raw pixels", "untrained network", "trained network, best", "trained network, last", "clusters", "time"]
+        ["raw pixels", "network before training", "trained network, best", "trained network, last", "clusters", "time"]
     {
         assert!(table.contains(word), "{word} is not in {table}");
     }

@@ -1,6 +1,7 @@
 //! Shared parts of the tests of the program: running it, and synthetic data sets.
 
 #![allow(unsafe_code)]
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -11,6 +12,14 @@ pub fn pcp(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pcp"));
     // Tests leave nothing in the user's cache.
     command.args(args).stdin(Stdio::null()).env("PCP_CACHE", "off");
+    // Whatever the tests were started by: the program is started as from a terminal, where SIGHUP ends it.
+    // SAFETY: `signal` may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     command
 }
 

@@ -14,9 +14,14 @@ use std::process::Stdio;
 
 /// A run that was killed after its first epochs.
 fn killed(out: &Path) {
+    killed_after(3, out);
+}
+
+/// A run that was killed after so many epochs.
+fn killed_after(epochs: usize, out: &Path) {
     let mut child = start(&words(&small(out, &["--quiet", "--no-report"])));
     let lines = || fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default().lines().count();
-    assert!(wait_for(&mut child, || checkpoints(out).len() >= 2 && lines() >= 3));
+    assert!(wait_for(&mut child, || checkpoints(out).len() >= 2 && lines() >= epochs));
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -410,4 +415,50 @@ fn few_processes_are_an_error_and_no_panic() {
     let (code, said) = text(child);
     assert!(matches!(code, Some(1 | 2)), "{code:?}: {said}");
     assert!(said.contains("error: ") && said.contains("thread"), "{said}");
+}
+
+/// A name with a line break would be two lines of a list of paths, the second of which could be any file.
+#[test]
+fn lists_of_paths_leave_out_names_with_line_breaks_and_links_that_lead_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (photos, victim) = (dir.path().join("photos"), dir.path().join("victim.png"));
+    let hostile = photos.join("x\n/elsewhere/y");
+    fs::create_dir_all(&hostile).unwrap();
+    picture(&victim, 64, 1, 3);
+    for to in [hostile.join("victim.png"), photos.join("a.png"), photos.join("b.png")] {
+        fs::copy(&victim, to).unwrap();
+    }
+    symlink("nowhere", photos.join("lost.jpg")).unwrap();
+    for (verb, list) in [("duplicates", "copies.txt"), ("look", "duplicate.txt")] {
+        let out = dir.path().join(verb);
+        let output = run(&[verb, photos.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.contains("line break"), "{verb}: {said}");
+        let text = fs::read_to_string(out.join(list)).unwrap();
+        assert!(text.lines().count() > 0 && text.lines().all(|line| Path::new(line).starts_with(&photos)), "{text}");
+    }
+}
+
+/// What no checkpoint has, and what another program left under our names.
+#[test]
+fn lost_weights_and_folders_are_said_and_a_pipe_is_not_waited_for() {
+    let (_dir, out) = place("run");
+    // The first probe is after the third epoch.
+    killed_after(5, &out);
+    let best = out.join("model-best.safetensors");
+    let mut bytes = fs::read(&best).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&best, bytes).unwrap();
+    fs::remove_dir_all(out.join("clusters")).unwrap();
+    let output = run(&["train", "--resume", out.to_str().unwrap(), "--no-report"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("the weights of the best epoch so far are lost"), "{said}");
+    assert!(out.join("model-best.safetensors.damaged").exists());
+    succeed(&["check", out.to_str().unwrap()]);
+
+    let (dir, run_) = reference().copy();
+    let (pipe, matrix) = (dir.path().join("e.npy.1-0.pcp-unfinished"), dir.path().join("e.npy"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    succeed(&["embed", run_.to_str().unwrap(), "bundled", "--out", matrix.to_str().unwrap()]);
+    assert!(pipe.exists() && matrix.exists());
 }

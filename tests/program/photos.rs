@@ -66,7 +66,8 @@ fn patches_without_a_network_are_a_run_too() {
         serde_json::from_str(&fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
     assert_eq!((&result["network_share"], &result["epochs"]), (&0.0.into(), &0.into()), "{result}");
     assert_eq!(result["knn_last"], result["knn_patches"]);
-    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("images, without a network; kNN"));
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("images, without a network; kNN") && page.contains("A guess: images far from all others"));
     succeed(&["train", "--resume", run]);
     succeed(&["check", run]);
     // Its model gives the run's own embeddings.
@@ -176,4 +177,42 @@ fn splits_are_named_and_one_folder_too_high_is_told() {
     }
     splits(&dir.path().join("flowers/herbs"));
     assert!(fail(1, &["data", "check", above.to_str().unwrap()]).contains("give one of them"));
+}
+
+/// Without --out, findings go into a new folder below findings/; class folders are labels; every list is there as table, as paths and as links.
+#[test]
+fn a_folder_is_clustered_and_purified_without_another_word() {
+    let dir = tempfile::tempdir().unwrap();
+    class_folders(&dir.path().join("photos"), 15);
+    let succeed = |args: &[&str]| {
+        let output = pcp(args).current_dir(dir.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for n in ["1", "2"] {
+        let said = succeed(&["cluster", "photos", "--k", "3"]);
+        assert!(said.contains(&format!("findings/photos-cluster-{n}")), "{said}");
+    }
+    let said = succeed(&["purify", "photos", "--k", "3"]);
+    for words in ["findings/photos-purify-1", "wrong labels", "a guess  (outliers.csv)"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let out = dir.path().join("findings/photos-purify-1");
+    let lines = |name: &str| fs::read_to_string(out.join(name)).unwrap().lines().map(String::from).collect::<Vec<_>>();
+    for name in ["outliers", "label_errors", "suspicious"] {
+        let (rows, paths) = (lines(&format!("{name}.csv")).len() - 1, out.join(format!("{name}.txt")));
+        // What nothing is found of has a table alone.
+        if rows == 0 {
+            assert!(!paths.exists() && !out.join("links").join(name).exists(), "{name}");
+            continue;
+        }
+        let paths = lines(&format!("{name}.txt"));
+        assert!(paths.iter().all(|path| Path::new(path).is_file()), "{paths:?}");
+        assert_eq!((rows, fs::read_dir(out.join("links").join(name)).unwrap().count()), (paths.len(), rows), "{name}");
+    }
+    assert!(lines("outliers.csv").len() > 1);
+    // With --json and without --out nothing is written.
+    let summary: serde_json::Value = serde_json::from_str(&succeed(&["purify", "photos", "--json"])).unwrap();
+    assert!(summary["labels"].is_object() && summary["out"].is_null(), "{summary}");
+    assert_eq!(fs::read_dir(dir.path().join("findings")).unwrap().count(), 3);
 }

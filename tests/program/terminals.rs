@@ -101,3 +101,22 @@ fn a_terminal_that_is_closed_without_a_signal_ends_nothing() {
     assert_same(&reference().bits, &bits(&out));
     assert!(fs::read_to_string(out.join("train.log")).unwrap().contains("epoch"));
 }
+
+/// As by `nohup`: who starts the program with SIGHUP ignored wants it to go on.
+#[test]
+fn a_hangup_that_was_ignored_from_the_start_ends_nothing() {
+    let (_dir, out) = place("run");
+    let mut command = pcp(&words(&small(&out, &["--no-report", "--quiet"])));
+    // SAFETY: `signal` may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().unwrap();
+    assert!(wait_for(&mut child, || out.join("metrics.jsonl").exists()));
+    signal(&child, libc::SIGHUP);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_same(&reference().bits, &bits(&out));
+}

@@ -9,7 +9,7 @@ use crate::memory;
 use litter::Unfinished;
 use rayon::prelude::*;
 use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -254,11 +254,31 @@ pub fn append(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Reads a whole file, if it fits into the memory that is free. Errors that may pass are tried again.
 pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-    if let Ok(size) = fs::metadata(path).map(|about| about.len()) {
+    let about = fs::metadata(path);
+    // A pipe or a device has no size, and perhaps no end.
+    if about.as_ref().is_ok_and(|about| !about.is_file() && !about.is_dir()) {
+        return read_stream(path);
+    }
+    if let Ok(size) = about.map(|about| about.len()) {
         let hint = "free some memory, allow more (`ulimit -v`), or use a smaller file";
         memory::require(size, &format!("reading {}", path.display()), hint)?;
     }
     retried(|| fs::read(path)).map_err(|e| Error::io("read", path, &e))
+}
+
+/// The longest stream that is read.
+const LONGEST_STREAM: u64 = 1 << 30;
+
+/// Reads a file that is no regular one to its end.
+fn read_stream(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut read = || fs::File::open(path)?.take(LONGEST_STREAM + 1).read_to_end(&mut bytes);
+    read().map_err(|e| Error::io("read", path, &e))?;
+    if bytes.len() as u64 > LONGEST_STREAM {
+        let message = format!("{} is no file and does not end within a gigabyte", path.display());
+        return Err(Error::file(message, "give a file"));
+    }
+    Ok(bytes)
 }
 
 /// The result of `read`, which is tried three times where its error may pass: too many open files, no memory, a broken connection to

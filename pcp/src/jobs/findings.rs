@@ -7,8 +7,10 @@ use crate::data::facts::{PictureFacts, measure};
 use crate::data::{BadFile, Image, Pictures};
 use crate::observe::Observer;
 use crate::report::{Findings, PictureSource, findings_page};
+use crate::run::Warning;
 use pcp_core::error::{Error, Result};
 use pcp_core::io::atomic::{write_atomic, write_bytes};
+use pcp_core::io::names;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,13 +80,24 @@ impl PictureSource for Surveyed {
     }
 }
 
-/// Writes `NAME.txt`, a path per line; nothing where the pictures are not files.
-pub(crate) fn write_paths(out: &Path, name: &str, paths: &[Option<PathBuf>]) -> Result<()> {
+/// Writes `NAME.txt`, a path per line; nothing where the pictures are not files. A path with a line break would be taken for two others: it is
+/// left out, with a warning.
+pub(crate) fn write_paths(
+    out: &Path,
+    name: &str,
+    paths: &[Option<PathBuf>],
+    observer: &Arc<dyn Observer>,
+) -> Result<()> {
+    let broken = |path: &&PathBuf| super::absolute(path).as_os_str().as_encoded_bytes().contains(&b'\n');
+    for path in paths.iter().flatten().filter(broken) {
+        let reason = format!("its path has a line break, so that {name}.txt does not list it");
+        observer.warn(&Warning::LeftOut { file: names::of(path.as_os_str()), reason });
+    }
     if paths.iter().all(Option::is_none) {
         return Ok(());
     }
     write_atomic(&out.join(format!("{name}.txt")), |w| {
-        for path in paths.iter().flatten() {
+        for path in paths.iter().flatten().filter(|path| !broken(path)) {
             w.write_all(super::absolute(path).as_os_str().as_encoded_bytes())?;
             w.write_all(b"\n")?;
         }
@@ -98,7 +111,9 @@ pub(crate) fn write_links(
     files: Vec<(String, Option<PathBuf>)>,
     observer: &Arc<dyn Observer>,
 ) -> Result<()> {
-    let files: Vec<(String, PathBuf)> = files.into_iter().filter_map(|(to, path)| Some((to, path?))).collect();
+    // A link that leads nowhere, which is listed as broken, has nothing to link to.
+    let there = |(to, path): (String, Option<PathBuf>)| Some((to, path.filter(|path| path.exists())?));
+    let files: Vec<(String, PathBuf)> = files.into_iter().filter_map(there).collect();
     if files.is_empty() || !cfg!(unix) {
         return Ok(());
     }

@@ -12,6 +12,7 @@ use super::part::on_pool;
 use super::source::{EmbeddingSource, Embeddings};
 use super::status_name;
 use crate::observe::Observer;
+use crate::report::strangers::unlike;
 use input::Inputs;
 use labels::CheckedLabels;
 pub use labels::{LabelError, LabelSummary};
@@ -174,12 +175,15 @@ pub struct PurifySummary {
     pub kept: usize,
     /// Rows too far from their centre (CP_r).
     pub filtered: usize,
-    /// Rows near their centre that were seldom in this company before (CP_s).
+    /// Rows near their centre that were seldom in one cluster with it before (CP_s).
     pub dropped: usize,
-    /// Rows far from their centre that were nearly always in this company before (CP_s).
+    /// Rows far from their centre that were nearly always in one cluster with it before (CP_s).
     pub pulled_back: usize,
     /// Rows that are alone.
     pub instances: usize,
+    /// Rows that are listed as most unlike all others: a guess.
+    #[serde(default)]
+    pub outliers: usize,
     /// What the check of the labels found, where there are labels.
     pub labels: Option<LabelSummary>,
     /// The folder that was made.
@@ -291,6 +295,7 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
         dropped: 0,
         pulled_back: 0,
         instances: 0,
+        outliers: 0,
         labels: None,
         out: options.out.clone(),
         sheet: false,
@@ -301,7 +306,7 @@ pub fn purify(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<P
     let mut found = on_pool("purifying", count, observer, move |part| {
         let mut found = judge(&features, clustered, &rules, greatest);
         part.step(0, count)?;
-        found.unlike = strangers::unlike(&features, seen.as_ref());
+        found.unlike = unlike(&features, seen.as_ref());
         part.step(0, count)?;
         let mut tick = |done| part.step(done, count);
         found.labelled = labels.map(|labels| CheckedLabels::new(&features, labels, seed, &mut tick)).transpose()?;

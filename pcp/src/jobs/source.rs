@@ -106,6 +106,8 @@ pub struct Embeddings {
     pub run: Option<(RunFolder, Resolved)>,
     /// The images, where they were read.
     photographs: Option<PhotographsAt>,
+    /// The class folder of every image that was read, where it has one.
+    pub(crate) class_folders: Vec<Option<String>>,
 }
 
 /// Names of rows: the names, where they are from, and whether they must fit.
@@ -114,10 +116,10 @@ type Names = Option<(Vec<String>, PathBuf, bool)>;
 impl Embeddings {
     /// Reads `source`. Names of the rows are in `files`, in the matrix, or in a file beside it.
     pub fn read(source: &EmbeddingSource, files: Option<&Path>, observer: &Arc<dyn Observer>) -> Result<Embeddings> {
-        let mut photographs = None;
+        let (mut photographs, mut class_folders) = (None, Vec::new());
         let mut read = |path: &Path, model: Option<(&Path, &str)>| -> Result<Read> {
-            let (read, at) = of_photographs(path, model, files, observer)?;
-            photographs = Some(at);
+            let (read, at, classes) = of_photographs(path, model, files, observer)?;
+            (photographs, class_folders) = (Some(at), classes);
             Ok(read)
         };
         let (features, names, run) = match source {
@@ -155,7 +157,7 @@ impl Embeddings {
             None => None,
         };
         let rows = (0..features.rows).collect();
-        Ok(Embeddings { shown, features, names, rows, unusable: Vec::new(), run, photographs })
+        Ok(Embeddings { shown, features, names, rows, unusable: Vec::new(), run, photographs, class_folders })
     }
 
     /// The rows that cannot be used; an error unless they are to be skipped.
@@ -259,7 +261,7 @@ fn of_photographs(
     model: Option<(&Path, &str)>,
     files: Option<&Path>,
     observer: &Arc<dyn Observer>,
-) -> Result<(Read, PhotographsAt)> {
+) -> Result<(Read, PhotographsAt, Vec<Option<String>>)> {
     if files.is_some() {
         return Err(Error::usage("`files` is for matrices", "leave it out: images have their own names"));
     }
@@ -268,8 +270,8 @@ fn of_photographs(
     for bad in &found.bad {
         observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
     }
-    let names = found.rows.into_iter().map(|row| row.file).collect();
-    Ok(((Arc::new(found.features), Some((names, path.to_path_buf(), true)), None), photographs.at()))
+    let (names, classes) = found.rows.into_iter().map(|row| (row.file, row.label)).unzip();
+    Ok(((Arc::new(found.features), Some((names, path.to_path_buf(), true)), None), photographs.at(), classes))
 }
 
 /// The embeddings of a run.
@@ -313,15 +315,24 @@ fn names_in(path: &Path) -> Result<Vec<String>> {
     Ok(pcp_core::io::table::columns(path, "file")?.1)
 }
 
-/// The names beside a matrix. Those that were written with a matrix have its checksum: they name the rows of no other.
+/// The names beside a matrix. Those that were written with a matrix have its checksum: they name the rows of no other. Those of a run name the
+/// rows of its own matrices.
 fn beside(path: &Path, observer: &Arc<dyn Observer>) -> Result<Names> {
     let mut of_another = None;
-    for file in [path.with_extension("files.csv"), path.with_file_name("files.csv")] {
+    let in_run = is_there(&path.with_file_name("config.toml"))?;
+    let own = match path.file_name().and_then(|name| name.to_str()) {
+        Some("embeddings-test.npy") if in_run => "files-test.csv",
+        _ => "files.csv",
+    };
+    let of_run = |file: &Path| in_run && file.file_name() == Some(own.as_ref());
+    let is_run_matrix = path.file_stem().is_some_and(|stem| stem == "embeddings" || stem == "embeddings-test");
+    for file in [path.with_extension("files.csv"), path.with_file_name(own)] {
         if !has_file(&file)? {
             continue;
         }
         match matrix_of(&file)? {
             Some(sum) if sha256_of(path)? != sum => of_another = of_another.or(Some(file)),
+            None if of_run(&file) && !is_run_matrix => of_another = of_another.or(Some(file)),
             sum => {
                 RunFolder::require_whole(&file)?;
                 return Ok(Some((names_in(&file)?, file, sum.is_some())));
@@ -399,5 +410,22 @@ mod tests {
             "of another matrix of as many rows"
         );
         assert_eq!(Embeddings::read(&source, Some(&names), &silent()).unwrap().name(1), "b", "the caller says so");
+    }
+
+    #[test]
+    fn names_of_a_run_are_those_of_its_own_matrices() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [("config.toml", ""), ("files.csv", "file\na\nb\n"), ("files-test.csv", "file\nc\nd\n")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let names = |name: &str| {
+            let matrix = dir.path().join(name);
+            write_npy(&matrix, &[2, 1], &[1.0, 2.0]).unwrap();
+            Embeddings::read(&EmbeddingSource::from(matrix), None, &silent()).unwrap().names
+        };
+        let words = |words: [&str; 2]| Some(words.map(String::from).to_vec());
+        assert_eq!(names("embeddings.npy"), words(["a", "b"]));
+        assert_eq!(names("embeddings-test.npy"), words(["c", "d"]));
+        assert_eq!(names("other.npy"), None, "nobody says whose rows these are");
     }
 }

@@ -34,15 +34,17 @@ pub fn curves(records: &[EpochRecord], epochs: u32, images: usize) -> Value {
     let column = |f: &dyn Fn(&EpochRecord) -> Option<f64>| -> Vec<Value> {
         shown.iter().map(|r| f(r).map_or(Value::Null, short)).collect()
     };
-    let percent = |count: usize| (images > 0).then(|| 100.0 * count as f64 / images as f64);
+    // Systems that learn from every image alone have no clusters to draw.
+    let clustered = records.iter().any(|r| r.kept > 0.0);
+    let percent = |count: usize| (clustered && images > 0).then(|| 100.0 * count as f64 / images as f64);
     json!({
         "epoch": shown.iter().map(|r| r.round * epochs + r.epoch + 1).collect::<Vec<_>>(),
         "loss": column(&|r| Some(r.loss)),
         "loss_instance": column(&|r| r.loss_instance),
         "loss_cluster": column(&|r| r.loss_cluster),
         "loss_is": column(&|r| r.loss_is),
-        "clusters": column(&|r| Some(r.clusters as f64)),
-        "kept": column(&|r| Some(r.kept * 100.0)),
+        "clusters": column(&|r| clustered.then_some(r.clusters as f64)),
+        "kept": column(&|r| clustered.then_some(r.kept * 100.0)),
         "dropped": column(&|r| percent(r.dropped)),
         "pulled_back": column(&|r| percent(r.pulled_back)),
         "churn": column(&|r| r.churn.map(|c| c * 100.0)),

@@ -2,6 +2,7 @@
 
 use super::gather::Contents;
 use super::sheets::Clustering;
+use crate::config::System;
 use crate::run::Warning;
 use pcp_core::eigen::effective_rank;
 use serde::Serialize;
@@ -38,12 +39,13 @@ pub struct Light {
 }
 
 /// What to do about a light that is not good.
-fn advice(name: &str, level: Level) -> Option<&'static str> {
+fn advice(name: &str, level: Level, system: System) -> Option<&'static str> {
     if !matches!(level, Level::Bad | Level::Fair) {
         return None;
     }
     match name {
         "Collapse" => Some("Train again with a lower learning rate (--set train.lr=0.01) or longer (--minutes)."),
+        "Directions" if system == System::Plus => Some("Train longer (pcp train --extend RUN), or on more images."),
         "Directions" => Some("Train longer (pcp train --extend RUN), or with patches (--preset pcp-plus)."),
         "Balance" => Some("Try more clusters (--clusters), or look whether the large cluster is one kind of image."),
         "Stability" => Some("Train longer (pcp train --extend RUN), or try fewer clusters (--clusters)."),
@@ -95,7 +97,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
     let churn = match (clustering, contents.records.iter().rev().find_map(|r| r.churn)) {
         (Some(_), Some(churn)) => {
             let text = format!(
-                "In the last epoch, images kept {} of their cluster partners of the one before.",
+                "In the last epoch, {} of an image's cluster partners of the one before were with it again.",
                 percent(1.0 - churn)
             );
             (level(1.0 - churn, SAME), text)
@@ -118,13 +120,14 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
         ("Stability", churn),
         ("Purification", kept),
     ];
+    let system = contents.config.method.system;
     let light = |(name, (level, text)): (&'static str, (Level, String))| match warned(contents, name) {
         // After an earlier warning, the light is at most fair.
         Some(times) if matches!(level, Level::Good | Level::Unknown) => {
             let (level, text) = (Level::Fair, format!("{text} The run warned of it {times}."));
-            Light { name, level, text, advice: advice(name, level) }
+            Light { name, level, text, advice: advice(name, level, system) }
         }
-        _ => Light { name, level, text, advice: advice(name, level) },
+        _ => Light { name, level, text, advice: advice(name, level, system) },
     };
     lights.into_iter().map(light).collect()
 }

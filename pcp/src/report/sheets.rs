@@ -1,4 +1,4 @@
-//! Clusters for display: a list, sheets of their members, outliers, and the table of clusters and classes.
+//! Clusters for display: a list, sheets of their members, and the table of clusters and classes.
 
 use super::{Pool, rounded};
 use crate::data::Labels;
@@ -14,8 +14,6 @@ const SHEETS: usize = 6;
 const SHOWN: [usize; 5] = [15, 15, 7, 7, 7];
 /// Images that the sheets of all clusters together show, about.
 const ALL_SHOWN: usize = 3000;
-/// Number of outliers.
-const OUTLIERS: usize = 30;
 /// The most clusters in the list.
 const LISTED: usize = 400;
 /// Rows and columns of the table of clusters and classes.
@@ -166,17 +164,6 @@ impl<'a> Clustering<'a> {
             groups.push(rows.into_iter().map(|row| pool.add(row)).collect::<Vec<_>>());
         }
         groups.into()
-    }
-
-    /// The images farthest from their clusters among those that purification took out.
-    pub fn outliers(&self, pool: &mut Pool) -> Vec<u32> {
-        let g = self.grouping;
-        let mut rows: Vec<usize> = (0..g.status.len())
-            .filter(|row| matches!(g.status[*row], Status::Filtered | Status::Dropped) && g.distance[*row].is_finite())
-            .collect();
-        rows.sort_by(|a, b| g.distance[*b].total_cmp(&g.distance[*a]).then(a.cmp(b)));
-        rows.truncate(OUTLIERS);
-        rows.into_iter().map(|row| pool.add(row as u32)).collect()
     }
 
     /// The contingency table of the largest clusters and classes.

@@ -59,6 +59,20 @@ fn knn(contents: &Contents) -> (Option<f64>, Option<f64>) {
     }
 }
 
+/// Whether a run has no network: clusters of patches, or PCP+ that had no time for one.
+fn patches_alone(contents: &Contents) -> bool {
+    match contents.config.method.system {
+        System::Patches => true,
+        System::Plus => epochs_asked(contents) == 0,
+        _ => false,
+    }
+}
+
+/// What kNN before training is of: a network that was trained further was not untrained.
+fn before(contents: &Contents) -> &'static str {
+    if contents.config.train.init_from.is_empty() { "kNN, untrained" } else { "kNN, as it began" }
+}
+
 pub fn sentence(contents: &Contents) -> String {
     let (done, asked) = (contents.records.len(), epochs_asked(contents));
     let taught = contents.config.method.system == System::Supervised;
@@ -68,8 +82,7 @@ pub fn sentence(contents: &Contents) -> String {
         n => format!("{} {}images", thousands(n), if taught { "labelled " } else { "unlabelled " }),
     };
     let network = network(&contents.config);
-    // PCP+ that had no time for a network.
-    let patches_alone = contents.config.method.system == System::Plus && asked == 0;
+    let patches_alone = patches_alone(contents);
     let plural = |n: usize| if n == 1 { "one epoch".to_string() } else { format!("{} epochs", thousands(n)) };
     let mut text = match (&contents.result, done) {
         (Some(_), 0) if patches_alone => format!("Clusters of patches of {images}, without a network"),
@@ -144,7 +157,9 @@ pub fn results(contents: &Contents) -> Vec<(&'static str, Option<String>)> {
     let (time, unit) = clock(seconds(contents));
     vec![
         ("kNN, raw pixels", percent(result.and_then(|r| r.knn_raw))),
-        ("kNN, untrained", percent(result.and_then(|r| r.knn_untrained))),
+        (before(contents), percent(result.and_then(|r| r.knn_untrained))),
+        ("kNN, patches alone", percent(result.and_then(|r| r.knn_patches).filter(|_| !patches_alone(contents)))),
+        ("Network's share", result.and_then(|r| r.network_share).map(|share| format!("{share:.2}"))),
         ("kNN, best", percent(result.and_then(|r| r.knn_best))),
         ("kNN, last", percent(knn(contents).1)),
         ("kNN, pooled", percent(result.and_then(|r| r.knn_pooled))),

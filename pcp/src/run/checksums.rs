@@ -19,10 +19,13 @@ pub(super) const FILE: &str = "checksums.txt";
 /// Files that a run writes before its first epoch.
 const FIRST: [&str; 5] = ["config.toml", "detect.toml", "files.csv", "stamps.csv", "bad_files.csv"];
 /// Files that it writes until its end, and folders of such.
-const LAST: [&str; 7] = [
+const LAST: [&str; 10] = [
     "metrics.jsonl",
     "clusters.csv",
     "embeddings.npy",
+    "embeddings-test.npy",
+    "files-test.csv",
+    "patches.safetensors",
     "heat.npz",
     "init.safetensors",
     "model.safetensors",
@@ -112,6 +115,9 @@ impl RunFolder {
         };
         let listed = self.checksums()?;
         let finished = is_there(&self.file("result.json"))?;
+        if let Some(reason) = self.damaged_list(finished)? {
+            count(FILE.into(), Some(reason));
+        }
         for (name, sum) in &listed {
             let path = self.file(name);
             let reason = match has_file(&path)? {
@@ -138,6 +144,20 @@ impl RunFolder {
             count("result.json".into(), Some(format!("{FILE} does not list it")));
         }
         Ok((whole, damaged))
+    }
+
+    /// What is wrong with the list itself.
+    fn damaged_list(&self, finished: bool) -> Result<Option<String>> {
+        if !self.has_checksums()? {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&read_bytes(&self.file(FILE))?).into_owned();
+        let sound = |line: &str| {
+            let sum = line.split_once("  ").map(|(sum, _)| sum);
+            sum.is_some_and(|sum| sum.len() == 64 && sum.bytes().all(|c| c.is_ascii_hexdigit()))
+        };
+        let bad = text.lines().position(|line| !sound(line)).map(|at| format!("line {} is no checksum", at + 1));
+        Ok(bad.or((finished && text.is_empty()).then(|| "it is empty".to_string())))
     }
 
     /// Whether the run has a list of checksums.
@@ -179,5 +199,11 @@ mod tests {
         assert!(RunFolder::require_whole(&run.file("embeddings.npy")).is_err());
         std::fs::remove_file(run.file("embeddings.npy")).unwrap();
         assert_eq!(run.check_files().unwrap().1[0].reason, "it is missing");
+        // The list itself.
+        for (text, reason) in [("", "it is empty"), ("rubbish\n", "line 1 is no checksum")] {
+            std::fs::write(run.file(FILE), text).unwrap();
+            let (_, damaged) = run.check_files().unwrap();
+            assert_eq!((damaged[0].file.as_str(), damaged[0].reason.as_str()), (FILE, reason));
+        }
     }
 }

@@ -54,6 +54,13 @@ impl RunFolder {
         self.read_metrics_as()
     }
 
+    /// How many lines it has, whole or not; 0 where there is no file.
+    pub fn metrics_lines(&self) -> Result<usize> {
+        let path = self.file("metrics.jsonl");
+        let bytes = if is_there(&path)? { read_bytes(&path)? } else { Vec::new() };
+        Ok(bytes.iter().filter(|b| **b == b'\n').count())
+    }
+
     /// As [`read_metrics`](Self::read_metrics), for any kind of run.
     pub fn read_metrics_as<R: for<'a> Deserialize<'a>>(&self) -> Result<Vec<R>> {
         let path = self.whole("metrics.jsonl")?;

@@ -136,7 +136,7 @@ impl RunResult {
             }
         };
         percent("kNN of raw pixels", self.knn_raw, String::new());
-        percent("kNN of the untrained network", self.knn_untrained, String::new());
+        percent("kNN of the network before training", self.knn_untrained, String::new());
         let (best, last) = if self.epochs > 0 { (self.knn_best, self.knn_last) } else { (None, None) };
         let best_at = self.best_epoch.map(|e| format!("  (epoch {e})")).unwrap_or_default();
         match self.network_share {

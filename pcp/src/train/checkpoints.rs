@@ -3,7 +3,9 @@
 use super::{DIVERGED, Setup, State};
 use crate::run::{Bound, Warning};
 use pcp_core::error::{Error, Result};
+use pcp_core::io::atomic::{has_file, make_folder};
 use pcp_core::io::names;
+use pcp_core::io::tensors::Tensors;
 use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -54,7 +56,13 @@ pub fn restore(setup: &Setup) -> Result<State> {
     if setup.run_to_write().is_none() {
         return follow(setup, load);
     }
+    ["checkpoints", "clusters"].iter().try_for_each(|folder| make_folder(&run.file(folder)))?;
     let restored = run.restore(|path| load(path).map(|loaded| (path.clone(), loaded)))?;
+    // The line of the first epoch is written before the first checkpoint.
+    if restored.state.is_none() && run.metrics_lines()? > 1 {
+        let what = "there is no checkpoint any more: the run begins anew".to_string();
+        setup.warn(None, Warning::Restored { what });
+    }
     let (path, state) = restored.state.unzip();
     setup.team().from_leader(path.map(|path| names::of(path.as_os_str())).unwrap_or_default().as_bytes());
     let (mut state, known) = state.map_or_else(|| setup.begin().map(|state| (state, true)), Ok)?;
@@ -72,7 +80,26 @@ pub fn restore(setup: &Setup) -> Result<State> {
     for what in [run.restore_metrics(&state.records)?, run.restore_events(&state.records)?].into_iter().flatten() {
         setup.warn(None, Warning::Restored { what });
     }
+    if state.progress.best.is_some() {
+        check_best(setup)?;
+    }
     Ok(state)
+}
+
+/// Puts the weights of the best epoch aside where they are damaged, and warns where they are lost: no checkpoint has them.
+fn check_best(setup: &Setup) -> Result<()> {
+    let path = setup.run.best_weights();
+    let reason = match Tensors::<serde_json::Value>::read(&path) {
+        Ok(_) => return Ok(()),
+        Err(e) if has_file(&path)? && e.is_of_system() => return Err(e),
+        Err(e) => e.message,
+    };
+    let mut aside = path.clone().into_os_string();
+    aside.push(".damaged");
+    let _ = std::fs::rename(&path, aside);
+    let what = format!("the weights of the best epoch so far are lost ({reason}); those of a better one will be kept");
+    setup.warn(None, Warning::Restored { what });
+    Ok(())
 }
 
 /// The state that the process which writes has restored.

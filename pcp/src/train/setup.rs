@@ -11,6 +11,7 @@ use crate::method::{self, At, Memory, Method, Plan, pcp};
 use crate::model::classifier::Classifier;
 use crate::model::{Extractor, ModelCard, Network, Weights, named_arrays, whitening, whitening_arrays};
 use crate::observe::Observer;
+use crate::patches::PatchModelSettings;
 use crate::run::{About, Bound, RunFolder, Warning, WarningRecord};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
@@ -24,6 +25,7 @@ use pcp_core::readout::Readout;
 use pcp_core::rng::Purpose;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Images whose heat maps a run keeps.
 const HEATED: usize = 48;
@@ -179,7 +181,9 @@ impl Setup {
     pub fn begin(&self) -> Result<State> {
         let mut state = State::new(&self.network, self.initial()?, self.method, &self.plan);
         if let Memory::Fixed(bank) = &mut state.memory {
+            let started = Instant::now();
             Arc::make_mut(bank).rows = plus::first_features(self)?;
+            state.progress.seconds = started.elapsed().as_secs_f64();
         }
         Ok(state)
     }
@@ -393,8 +397,10 @@ pub fn check_room(network: &Network, plan: &Plan, free: Option<u64>) -> Result<(
 /// of clusters, and the image's name, place and marks.
 fn bytes_per_image(plan: &Plan, network: &Network) -> f64 {
     const MARKS: usize = 400;
-    // Pooled features, and the embedding of both, where patch features and network are put side by side.
-    let both =
-        if method::of(plan.config.method.system).reads_out() { 2 * network.pooled + network.embedding } else { 0 };
+    // Patch features, pooled features, and the embedding of both, where they are put side by side.
+    let both = match method::of(plan.config.method.system).reads_out() {
+        true => 2 * (network.pooled + PatchModelSettings::MOST_COMPONENTS),
+        false => 0,
+    };
     ((3 * plan.config.network.embedding + both) * 4 + 4 * plan.schedule.history + MARKS) as f64
 }

@@ -116,6 +116,10 @@ fn removed(path: &Path) -> bool {
         Ok(about) => about,
         Err(e) => return e.kind() == ErrorKind::NotFound,
     };
+    // Nobody of us makes pipes, devices or links of such a name, and opening one may never end.
+    if !about.is_file() && !about.is_dir() {
+        return true;
+    }
     let Ok(file) = File::open(path) else { return false };
     // The lock is held while it is removed, so that nobody begins to use it.
     match file.try_lock() {

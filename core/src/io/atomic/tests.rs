@@ -138,3 +138,11 @@ fn what_the_system_cannot_tell_is_no_absence() {
         assert!(entries(&link.join("x")).unwrap_err().message.contains("cannot read"));
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_device_without_an_end_is_an_error() {
+    assert!(read_bytes(Path::new("/dev/null")).unwrap().is_empty());
+    let e = read_bytes(Path::new("/dev/zero")).unwrap_err();
+    assert!(e.message.contains("does not end"), "{e:?}");
+}

@@ -29,7 +29,7 @@ pub(super) fn write(
     let path = |member: &Member| surveyed.path(member.at);
     let others: Vec<Option<PathBuf>> =
         found.iter().flatten().filter(|member| member.kind != CopyKind::Best).map(path).collect();
-    write_paths(out, "copies", &others)?;
+    write_paths(out, "copies", &others, observer)?;
     let groups: Vec<u32> = result.rows.iter().map(|row| row.group as u32).collect();
     let links = numbered("group", &groups).into_iter().zip(found.iter().flatten().map(path)).collect();
     write_links(out, links, observer)?;

@@ -40,7 +40,7 @@ pub(super) fn write(
     };
     for kind in LookKind::ALL {
         let paths: Vec<Option<PathBuf>> = result.of(kind).map(path).collect();
-        write_paths(out, kind.name(), &paths)?;
+        write_paths(out, kind.name(), &paths, observer)?;
     }
     let folder = |row: &LookRow| match row.group {
         Some(group) => format!("{}/group-{group}", row.finding),
@@ -104,9 +104,9 @@ fn page(options: &LookOptions, groups: &[Vec<Member>], copies: &[CopyRow], resul
     };
     let tiles = result.counts.iter().map(|count| {
         let note = match (count.pictures, count.listed) {
+            (_, false) if count.finding == LookKind::Unlike => "cannot be told here",
             (0, _) => "",
             (_, true) => count.about.split(':').next().unwrap_or_default(),
-            (_, false) if count.finding == LookKind::Unlike => "cannot be told here",
             (_, false) => "usual here: not listed",
         };
         [count.finding.title().to_string(), count.pictures.to_string(), note.to_string()]

@@ -55,7 +55,7 @@ impl Inputs {
         let past_files = options.past.iter().rev().take(options.votes);
         let assignments: Vec<Vec<u32>> =
             past_files.map(|path| history::read(path, rows, names)).collect::<Result<_>>()?;
-        // A run's class folders are labels.
+        // Class folders are labels, those of a run or of the images themselves.
         let of_run = embeddings.run.as_ref().map(|(run, _)| run);
         let classes = |run: &&RunFolder| {
             let files = run.read_files().unwrap_or_default();
@@ -63,7 +63,10 @@ impl Inputs {
         };
         let of_run = of_run.filter(|run| classes(run) > 1);
         let file = options.labels.clone().or_else(|| of_run.map(|run| run.file("files.csv")));
-        let labels = file.map(|path| labels::read(&path, rows, names)).transpose()?;
+        let labels = match file {
+            Some(path) => Some(labels::read(&path, rows, names)?),
+            None => class_folders(&embeddings.class_folders),
+        };
         let run = embeddings.run.as_ref().map(|(run, _)| run_clusters(run, rows, options.votes)).transpose()?;
         let decided = options.decisions.as_deref().map(decisions::read).transpose()?;
         let (mut labels, mut run) = (labels, run);
@@ -94,6 +97,14 @@ impl Inputs {
             decided,
         })
     }
+}
+
+/// Class folders as labels: the classes, and that of every row. Nothing where there are not two.
+fn class_folders(folders: &[Option<String>]) -> Option<(Vec<String>, Vec<Option<u32>>)> {
+    let classes: Vec<String> = folders.iter().flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect();
+    let number = |folder: &String| classes.binary_search(folder).ok().map(|class| class as u32);
+    let of = folders.iter().map(|folder| folder.as_ref().and_then(number)).collect();
+    (classes.len() > 1).then_some((classes, of))
 }
 
 /// Rows that decisions leave out; those that are `bad` already keep their reason.

@@ -2,10 +2,12 @@
 
 use super::{CheckedLabels, LabelError, PurifiedRows, PurifySummary};
 use crate::jobs::cluster::{write_curve, write_summary};
+use crate::jobs::findings::{write_links, write_paths};
 use crate::jobs::pictures::Gallery;
 use crate::jobs::sheet::{missing, tile, write_sheet};
 use crate::jobs::source::Embeddings;
 use crate::observe::Observer;
+use crate::report::strangers::ABOUT;
 use crate::report::{Collection, Suspect};
 use pcp_core::error::Result;
 use pcp_core::io::atomic::write_atomic;
@@ -25,6 +27,7 @@ pub(super) fn count(summary: &mut PurifySummary, found: &PurifiedRows) {
     summary.dropped = of(Status::Dropped);
     summary.pulled_back = of(Status::PulledBack);
     summary.instances = of(Status::Instance);
+    summary.outliers = found.unlike.len();
     summary.labels = found.labelled.as_ref().map(|l| l.summary);
 }
 
@@ -51,10 +54,28 @@ pub(super) fn write(
             let mut unlike = found.unlike.iter().enumerate();
             unlike.try_for_each(|(rank, (i, score))| writeln!(w, "{},{},{score:.4}", rank + 1, input.row_and_file(*i)))
         })?;
+        write_lists(out, found, &gallery, observer)?;
         write_sheet(out, page(input, names, found, &gallery, summary), gallery, observer)?;
         summary.sheet = true;
     }
     write_summary(out, summary)
+}
+
+/// Writes the findings as plain lists of paths and as folders of links, where the pictures are files.
+fn write_lists(out: &Path, found: &PurifiedRows, gallery: &Gallery, observer: &Arc<dyn Observer>) -> Result<()> {
+    let errors = || found.labelled.iter().flat_map(CheckedLabels::errors).map(|suspect| suspect.row as usize);
+    let lists: [(&str, Vec<usize>); 3] = [
+        ("outliers", found.unlike.iter().map(|(row, _)| *row).collect()),
+        ("label_errors", errors().collect()),
+        ("suspicious", found.suspicious.clone()),
+    ];
+    let mut links = Vec::new();
+    for (name, rows) in lists {
+        let paths: Vec<_> = rows.iter().map(|row| gallery.path(*row).map(Path::to_path_buf)).collect();
+        write_paths(out, name, &paths, observer)?;
+        links.extend(paths.into_iter().map(|path| (name.to_string(), path)));
+    }
+    write_links(out, links, observer)
 }
 
 /// Writes `cluster_names.csv`, when clusters have names.
@@ -185,7 +206,9 @@ fn page(
         grouping,
         plain: false,
         suspicious: found.unlike.iter().map(|(row, _)| *row).collect(),
-        suspicious_about: super::strangers::ABOUT.to_string(),
+        suspicious_about: format!(
+            "{ABOUT} outliers.csv has more of them; pcp look tries strangers among your own pictures."
+        ),
         label_errors: errors,
         label_errors_about,
         choice: found.choice.clone(),
