@@ -134,13 +134,22 @@ impl PatchModel {
 
     /// Writes a safetensors file: `filters`, `readout.mean` and `readout.map`, described by its card.
     pub fn save(&self, path: &Path) -> Result<()> {
+        self.tensors().write(path)
+    }
+
+    /// The same for a file that must not be there yet: one that another process makes meanwhile stays, and this is an error.
+    pub fn save_new(&self, path: &Path) -> Result<()> {
+        self.tensors().write_new(path)
+    }
+
+    fn tensors(&self) -> Tensors<PatchCard> {
         let matrix = |m: &Matrix| Array::F32(vec![m.rows, m.dim], m.values.clone());
         let arrays = [
             ("filters".to_string(), matrix(self.patches.filters())),
             ("readout.map".to_string(), matrix(&self.readout.map)),
             ("readout.mean".to_string(), Array::F32(vec![self.readout.mean.len()], self.readout.mean.clone())),
         ];
-        Tensors { about: self.card.clone(), arrays: arrays.into() }.write(path)
+        Tensors { about: self.card.clone(), arrays: arrays.into() }
     }
 
     /// The model in a file that [`save`](Self::save) wrote.

@@ -16,7 +16,7 @@ class ProgressivePurifier(ClusterMixin, BaseEstimator):
     """Clusters rows, and says which of them do not belong to their cluster (Progressive Cluster Purification).
 
     Of every cluster, the share `gamma` that is farthest from its centre is *filtered*. Past clusterings correct that by a vote, V: a row near the
-    centre that was seldom in this company before is *dropped*, and a row far from it that nearly always was is *pulled back*. The past is
+    centre that was seldom in one cluster with it before is *dropped*, and a row far from it that nearly always was is *pulled back*. The past is
     `fit(X, past=[...])`, earlier embeddings of the same rows; without, k-means is repeated on random halves of the rows.
 
     Parameters

@@ -417,6 +417,21 @@ fn few_processes_are_an_error_and_no_panic() {
     assert!(said.contains("error: ") && said.contains("thread"), "{said}");
 }
 
+#[test]
+fn of_two_exports_to_one_file_one_is_told() {
+    let (_dir, run) = reference().copy();
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..4 {
+        let out = dir.path().join(format!("{round}.onnx"));
+        let start = || start(&["export", run.to_str().unwrap(), "--to", "onnx", "--out", out.to_str().unwrap()]);
+        let mut codes = [start(), start()].map(|child| text(child).0);
+        codes.sort();
+        assert_eq!(codes, [Some(0), Some(2)]);
+        let left = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, round + 1, "nothing but the files");
+    }
+}
+
 /// A name with a line break would be two lines of a list of paths, the second of which could be any file.
 #[test]
 fn lists_of_paths_leave_out_names_with_line_breaks_and_links_that_lead_nowhere() {

@@ -4,13 +4,13 @@
 //! format's map of entries has no order, and equal contents must give equal files.
 
 use crate::error::{Error, Result};
-use crate::io::atomic::{read_bytes, retried, write_bytes};
+use crate::io::atomic::{read_bytes, retried, write_bytes, write_new};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 const ENTRY: &str = "pcp";
@@ -61,6 +61,17 @@ impl Array {
 impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
     /// Writes the file atomically.
     pub fn write(&self, path: &Path) -> Result<()> {
+        write_bytes(path, &self.bytes(path)?)
+    }
+
+    /// The same for a file that must not be there yet: one that another process makes meanwhile stays, and this is an error.
+    pub fn write_new(&self, path: &Path) -> Result<()> {
+        let bytes = self.bytes(path)?;
+        write_new(path, |w| w.write_all(&bytes))
+    }
+
+    /// The contents of the file `path`.
+    fn bytes(&self, path: &Path) -> Result<Vec<u8>> {
         let fail = |e: &dyn std::fmt::Display| Error::file(format!("{}: {e}", path.display()), "please report this");
         let arrays: Vec<_> = self.arrays.iter().map(|(name, array)| (name.as_str(), array.bytes())).collect();
         let about = serde_json::to_value(&self.about).map_err(|e| fail(&e))?;
@@ -72,8 +83,7 @@ impl<A: Serialize + for<'a> Deserialize<'a>> Tensors<A> {
             .collect::<std::result::Result<Vec<_>, safetensors::SafeTensorError>>()
             .map_err(|e| fail(&e))?;
         let metadata = HashMap::from([(ENTRY.to_string(), entry)]);
-        let bytes = safetensors::serialize(views, Some(metadata)).map_err(|e| fail(&e))?;
-        write_bytes(path, &bytes)
+        safetensors::serialize(views, Some(metadata)).map_err(|e| fail(&e))
     }
 
     /// Reads a file and verifies its checksum.

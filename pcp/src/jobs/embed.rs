@@ -168,7 +168,7 @@ fn learned(options: &EmbedOptions, observer: &Arc<dyn Observer>) -> Result<(AnyM
     photographs.model.check_features(&options.features)?;
     if let (Some(file), AnyModel::Patches(model, _)) = (&options.save_model, &photographs.model) {
         make_parent(file)?;
-        model.save(file)?;
+        model.save_new(file)?;
     }
     let (pictures, bad) = (photographs.pictures(), photographs.data.bad.clone());
     Ok((photographs.model, pictures, bad))

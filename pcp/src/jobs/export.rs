@@ -118,7 +118,7 @@ pub fn export(options: &ExportOptions, observer: &Arc<dyn Observer>) -> Result<E
         AnyModel::Patches(model, _) => {
             match options.to {
                 ExportFormat::Onnx => model.write_onnx(&out)?,
-                ExportFormat::Safetensors => model.save(&out)?,
+                ExportFormat::Safetensors => model.save_new(&out)?,
             }
             sample.map_or(Ok(()), |sample| model.write_sample(sample, SAMPLE))?;
             // Its ONNX model takes values from 0 to 1 in any case.

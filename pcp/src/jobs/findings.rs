@@ -9,7 +9,7 @@ use crate::observe::Observer;
 use crate::report::{Findings, PictureSource, findings_page};
 use crate::run::Warning;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{write_atomic, write_bytes};
+use pcp_core::io::atomic::{write_atomic, write_bytes, write_new};
 use pcp_core::io::names;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ pub(crate) fn write_page<S: PictureSource + Send + Sync + 'static>(
     let page = on_pool("page", 0, observer, move |part| {
         findings_page(&findings, source.as_ref(), &mut |done, all| part.step(done, all))
     })?;
-    write_bytes(file, page.as_bytes())
+    write_new(file, |w| w.write_all(page.as_bytes()))
 }
 
 /// Writes the typed result as `summary.json`.

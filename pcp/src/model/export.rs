@@ -44,7 +44,7 @@ pub(crate) fn made_images(count: usize, side: usize) -> (Vec<f32>, Vec<f32>) {
 impl Model {
     /// Writes the network's arrays in torchvision's names, and no others, so that `load_state_dict` accepts them.
     pub fn write_safetensors(&self, path: &Path) -> Result<()> {
-        Tensors { about: self.card.clone(), arrays: self.network.arrays(&self.weights) }.write(path)
+        Tensors { about: self.card.clone(), arrays: self.network.arrays(&self.weights) }.write_new(path)
     }
 
     /// Writes `count` made-up images as the exported network takes them (`preprocessed`: values from 0 to 1), with this

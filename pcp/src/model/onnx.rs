@@ -14,14 +14,16 @@ use super::Model;
 use super::combination::Combination;
 use super::graph::Graph;
 use pcp_core::error::Result;
-use pcp_core::io::atomic::write_bytes;
+use pcp_core::io::atomic::write_new;
+use std::io::Write;
 use std::path::Path;
 
 impl Model {
     /// Writes the ONNX model. With `preprocess` it takes values from 0 to 1 and normalises them itself; without, it takes normalised
     /// values.
     pub fn write_onnx(&self, path: &Path, preprocess: bool) -> Result<()> {
-        write_bytes(path, &self.onnx(preprocess))
+        let bytes = self.onnx(preprocess);
+        write_new(path, |w| w.write_all(&bytes))
     }
 
     fn onnx(&self, preprocess: bool) -> Vec<u8> {

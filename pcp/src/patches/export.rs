@@ -7,9 +7,10 @@ use crate::model::made_images;
 use crate::model::onnx::{OnnxFile, onnx_patches};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
-use pcp_core::io::atomic::write_bytes;
+use pcp_core::io::atomic::write_new;
 use pcp_core::io::npy::write_npz;
 use pcp_core::patches::SquareBatch;
+use std::io::Write;
 use std::path::Path;
 
 impl PatchModel {
@@ -20,7 +21,8 @@ impl PatchModel {
 
     /// Writes the ONNX model.
     pub fn write_onnx(&self, path: &Path) -> Result<()> {
-        write_bytes(path, &self.onnx())
+        let bytes = self.onnx();
+        write_new(path, |w| w.write_all(&bytes))
     }
 
     /// Writes `count` images of coloured squares and their features as NPZ: `input` `[count, 3, side, side]`, `embedding`.
