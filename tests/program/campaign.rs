@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Kills in all; `PCP_KILLS` changes it.
 const KILLS: usize = 1000;
-const PRESETS: [&str; 8] = ["pcp", "pc-cpr", "ir", "is", "and", "deepcluster", "moco2", "supervised"];
+const PRESETS: [&str; 9] = ["pcp", "pc-cpr", "ir", "is", "and", "deepcluster", "moco2", "supervised", "pcp-plus"];
 /// Kills of a command without checkpoints, each time it comes.
 const EACH: usize = 12;
 
@@ -147,10 +147,22 @@ fn a_thousand_kills_change_no_bit() {
         let all = ["detect", "train", "random", "--width", "2", "--voc", voc, "--quiet", "--save-minutes", "0.0002"];
         with(&[&all[..], &own].concat(), root, "det")
     };
-    let (embed, cluster) = (["embed", run, photos], ["cluster", run, "--k", "5"]);
-    let (purify, export) = (["purify", run, "--k", "5"], ["export", run, "--to", "onnx"]);
-    let shapes = ["data", "shapes", "--train", "60", "--test", "4", "--side", "64"];
-    let (tsne, report) = (["eval", "tsne", run], ["report", run]);
+    let image = format!("{photos}/a/0.png");
+    // What each makes, and how it is called; `detect train` is in its own way.
+    let commands: [(&str, &str, &[&str]); 12] = [
+        ("embed", "e.npy", &["embed", run, photos]),
+        ("cluster", "c", &["cluster", run, "--k", "5"]),
+        ("purify", "p", &["purify", run, "--k", "5"]),
+        ("data shapes", "s", &["data", "shapes", "--train", "60", "--test", "4", "--side", "64"]),
+        ("export", "n.onnx", &["export", run, "--to", "onnx"]),
+        ("detect train", "det/result.json", &[]),
+        ("eval tsne", "t/tsne.png", &["eval", "tsne", run]),
+        ("report", "page.html", &["report", run]),
+        ("look", "l", &["look", photos]),
+        ("duplicates", "d", &["duplicates", photos]),
+        ("assign", "a.csv", &["assign", run, photos]),
+        ("neighbours", "n.csv", &["neighbours", run, &image]),
+    ];
     let (mut all, mut runs) = (0, Vec::new());
     let mut note = |made: Value| {
         println!("{made}");
@@ -162,15 +174,10 @@ fn a_thousand_kills_change_no_bit() {
     while all < most {
         let dir = tempfile::tempdir().unwrap();
         all += note(trainings(dir.path(), PRESETS[turn % PRESETS.len()], &mut random));
-        let made = match turn % 8 {
-            0 => outputs("embed", "e.npy", &|root| with(&embed, root, "e.npy"), &mut random),
-            1 => outputs("cluster", "c", &|root| with(&cluster, root, "c"), &mut random),
-            2 => outputs("purify", "p", &|root| with(&purify, root, "p"), &mut random),
-            3 => outputs("data shapes", "s", &|root| with(&shapes, root, "s"), &mut random),
-            4 => outputs("export", "n.onnx", &|root| with(&export, root, "n.onnx"), &mut random),
-            5 => outputs("detect train", "det/result.json", &detect, &mut random),
-            6 => outputs("eval tsne", "t/tsne.png", &|root| with(&tsne, root, "t"), &mut random),
-            _ => outputs("report", "page.html", &|root| with(&report, root, "page.html"), &mut random),
+        let (name, out, args) = commands[turn % commands.len()];
+        let made = match args {
+            [] => outputs(name, out, &detect, &mut random),
+            args => outputs(name, out, &|root| with(args, root, out.split('/').next().unwrap_or(out)), &mut random),
         };
         all += note(made);
         turn += 1;
