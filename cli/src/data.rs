@@ -261,7 +261,12 @@ fn rows(check: &data::Check) -> Vec<(String, String)> {
                 rows.push((format!("  {}", class.name), format!("{} + {}", class.train, class.test)));
             }
         }
-        None => rows.push(("classes".into(), "none: no kNN probe".into())),
+        None => {
+            let perhaps = check.perhaps.as_ref().map(|only| {
+                format!(" (all images are in {only}/, whose folders are classes if you give {}/{only})", check.name)
+            });
+            rows.push(("classes".into(), format!("none: no kNN probe{}", perhaps.unwrap_or_default())));
+        }
     }
     if let (Some(small), Some(large)) = (&check.smallest, &check.largest) {
         rows.push(("sizes".into(), format!("{small} to {large}")));

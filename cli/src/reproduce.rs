@@ -17,7 +17,7 @@ use pcp::jobs::{
 use pcp::run::{DETECTION, RunFolder, RunResult};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Kind, Result, listed};
-use pcp_core::io::atomic::{make_folder, write_bytes};
+use pcp_core::io::atomic::{make_tidy_folder, write_bytes};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -149,7 +149,7 @@ impl Session {
     }
 
     fn run(&mut self, stop: &Cancel) -> Result<()> {
-        make_folder(&self.folder())?;
+        make_tidy_folder(&self.folder())?;
         for i in 0..self.jobs.len() {
             let job = self.jobs[i].clone();
             let place = format!("[{}/{}] {}", i + 1, self.jobs.len(), job.title());

@@ -127,7 +127,11 @@ fn class_folders_with_one_cluster() {
     let report = json(&succeed(&["eval", "clusters", path, "--json"]));
     assert_eq!((&report["k"], &report["images"]), (&Value::from(3), &Value::from(15)));
     assert!(report["images_of"].as_str().unwrap().contains("no test images"));
+    // What a killed command left is removed by the next one.
+    let litter = out.join("eval/tsne.svg.1-0.pcp-unfinished");
+    fs::write(&litter, "half").unwrap();
     succeed(&["eval", "tsne", path]);
+    assert!(!litter.exists());
     let said = fail(1, &["eval", "tsne", path, "--part", "test"]);
     assert!(said.contains("no test images") && said.contains("--part train"), "{said}");
 }

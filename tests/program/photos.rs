@@ -177,6 +177,12 @@ fn splits_are_named_and_one_folder_too_high_is_told() {
     }
     splits(&dir.path().join("flowers/herbs"));
     assert!(fail(1, &["data", "check", above.to_str().unwrap()]).contains("give one of them"));
+    // Without splits: all images are in one folder, whose folders could be classes.
+    let birds = dir.path().join("birds");
+    class_folders(&birds.join("all"), 2);
+    let shown = succeed(&["data", "check", birds.to_str().unwrap()]);
+    assert!(shown.contains("whose folders are classes if you give birds/all"), "{shown}");
+    assert!(!succeed(&["data", "check", birds.join("all").to_str().unwrap()]).contains("if you give"));
 }
 
 /// Without --out, findings go into a new folder below findings/; class folders are labels; every list is there as table, as paths and as links.

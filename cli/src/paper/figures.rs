@@ -6,7 +6,7 @@ use pcp::evaluate::clusters::ClusterScore;
 use pcp::evaluate::heatmap::HeatInBoxes;
 use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
+use pcp_core::io::atomic::{make_tidy_folder, read_bytes, write_bytes};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -172,7 +172,7 @@ impl PanelRecord {
     /// Writes it to its place in the `folder` of its scale.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(&self.figure).join(format!("{}.json", self.panel));
-        make_folder(&folder.join(&self.figure))?;
+        make_tidy_folder(&folder.join(&self.figure))?;
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| Error::file(format!("{}: {e}", path.display()), "please report this"))?;
         write_bytes(&path, format!("{text}\n").as_bytes())

@@ -5,7 +5,7 @@ use super::results::{detection, linear};
 use super::scale::Scale;
 use pcp::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{make_folder, read_bytes, write_bytes};
+use pcp_core::io::atomic::{make_tidy_folder, read_bytes, write_bytes};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -129,7 +129,7 @@ impl CellRecord {
     /// Writes it to its place in the `folder` of its scale.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let folder = folder.join(&self.table);
-        make_folder(&folder)?;
+        make_tidy_folder(&folder)?;
         let path = folder.join(format!("{}-s{}.json", self.cell, self.seed));
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| Error::file(format!("{}: {e}", path.display()), "please report this"))?;

@@ -8,7 +8,7 @@ use pcp::jobs::{
 use pcp::run::RunFolder;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::Result;
-use pcp_core::io::atomic::make_folder;
+use pcp_core::io::atomic::make_tidy_folder;
 use std::path::{Path, PathBuf};
 
 /// Draws `panel` into the `folder` of its scale, unless that has been done from this run. `dir` is where the data sets are.
@@ -30,7 +30,7 @@ pub fn draw(
         return Ok(());
     }
     let pictures = folder.join(panel.id());
-    make_folder(&pictures)?;
+    make_tidy_folder(&pictures)?;
     let found = match panel.shows {
         Shows::Clusters => {
             let observer = progress::job(quiet, stop);

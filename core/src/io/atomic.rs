@@ -307,6 +307,13 @@ pub fn make_folder(path: &Path) -> Result<()> {
     make().map_err(|e| Error::io("make the folder", path, &e))
 }
 
+/// Makes a folder for files that are replaced one by one; what killed processes left of theirs in it is removed.
+pub fn make_tidy_folder(path: &Path) -> Result<()> {
+    make_folder(path)?;
+    remove_all_litter(path);
+    Ok(())
+}
+
 /// Makes the parent folder of `path`.
 pub fn make_parent(path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), make_folder)

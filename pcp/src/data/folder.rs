@@ -283,6 +283,17 @@ impl ReadPlan {
         classes.binary_search(entry.folder.as_ref()?).ok().map(|class| class as u32)
     }
 
+    /// The one folder that all images are in, where each of them is in one of several folders of that one.
+    fn only_folder_with_folders(&self) -> Option<String> {
+        let folders = |entry: &Entry| {
+            let mut parts = entry.name.split('/');
+            Some((parts.next()?.to_string(), parts.next()?.to_string(), parts.next()?)).map(|(a, b, _)| (a, b))
+        };
+        let below: BTreeSet<(String, String)> = self.entries.iter().map(folders).collect::<Option<_>>()?;
+        let (first, last) = (below.first()?, below.last()?);
+        (below.len() > 1 && first.0 == last.0 && self.splits.train.is_none()).then(|| first.0.clone())
+    }
+
     /// The names of all images, with a zero after each.
     fn names(&self) -> Vec<u8> {
         self.entries.iter().flat_map(|entry| entry.name.bytes().chain([0])).collect()
@@ -401,6 +412,7 @@ impl ReadPlan {
         let mut check = Check::new(self.name.clone(), self.classes.as_deref(), self.has_test);
         check.ignored = self.ignored;
         check.splits = self.splits.clone();
+        check.perhaps = self.only_folder_with_folders();
         for (entry, seen) in self.entries.iter().zip(seen) {
             match seen {
                 Ok((size, bytes)) => check.count(entry.test, self.class(entry), size, bytes),

@@ -28,7 +28,7 @@ use crate::observe::Observer;
 use crate::patches::PatchModel;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{is_there, make_folder, read_bytes, write_bytes};
+use pcp_core::io::atomic::{is_there, make_tidy_folder, read_bytes, write_bytes};
 use pcp_core::matrix::Matrix;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ fn eval_folder(run: &RunFolder) -> PathBuf {
 /// Writes a report into the run's `eval` folder.
 pub(super) fn write_report(run: &RunFolder, name: &str, report: &impl Serialize) -> Result<()> {
     let folder = eval_folder(run);
-    make_folder(&folder)?;
+    make_tidy_folder(&folder)?;
     let text =
         serde_json::to_string_pretty(report).map_err(|e| Error::file(format!("{name}: {e}"), "please report this"))?;
     write_bytes(&folder.join(name), format!("{text}\n").as_bytes())

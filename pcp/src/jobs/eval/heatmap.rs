@@ -7,7 +7,7 @@ use crate::model::{Model, WhichWeights};
 use crate::observe::Observer;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::make_folder;
+use pcp_core::io::atomic::make_tidy_folder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub fn eval_heatmap(options: &EvalHeatmapOptions, observer: &Arc<dyn Observer>) 
     }
     states.push(model);
     let out = options.out.clone().unwrap_or_else(|| eval_folder(&run).join("heat"));
-    make_folder(&out)?;
+    make_tidy_folder(&out)?;
     let part = JobPart::begin("heat maps", states.len() * pictures.len(), observer);
     let heat_of = |model: &Model| {
         let stem = stem(Path::new(&model.file_name()));

@@ -8,7 +8,7 @@ use crate::observe::Observer;
 use crate::picture::Scatter;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Result};
-use pcp_core::io::atomic::{make_folder, write_atomic, write_bytes};
+use pcp_core::io::atomic::{make_tidy_folder, write_atomic, write_bytes};
 use pcp_core::io::csv;
 use pcp_core::matrix::Matrix;
 use pcp_core::scores::trustworthiness;
@@ -99,7 +99,7 @@ pub fn eval_tsne(options: &EvalTsneOptions, observer: &Arc<dyn Observer>) -> Res
 
 /// Writes the places and their pictures into the folder `out`; returns the files.
 fn write(out: &Path, points: &[[f32; 2]], names: &[&str], groups: Option<(&[u32], &[String])>) -> Result<Vec<String>> {
-    make_folder(out)?;
+    make_tidy_folder(out)?;
     let [csv, svg, png] = ["tsne.csv", "tsne.svg", "tsne.png"].map(|name| out.join(name));
     write_atomic(&csv, |w| {
         writeln!(w, "file,label,x,y")?;
