@@ -229,7 +229,7 @@ fn check(args: CheckArgs, stop: &Cancel) -> Result<()> {
         super::print_json(&check)?;
     } else {
         let broken = check.bad.iter().map(|bad| format!("  broken: {}: {}\n", bad.name, bad.reason));
-        let text = table::columns(&rows(&check)) + &broken.collect::<String>();
+        let text = table::columns(&rows(&check, &options.data)) + &broken.collect::<String>();
         super::print(text.trim_end())?;
     }
     options.judge(&check)
@@ -240,7 +240,8 @@ fn within(folder: &Option<String>) -> String {
     folder.as_ref().map(|folder| format!("  (in {folder}/)")).unwrap_or_default()
 }
 
-fn rows(check: &data::Check) -> Vec<(String, String)> {
+/// What was found in the data set `given`, as a table.
+fn rows(check: &data::Check, given: &str) -> Vec<(String, String)> {
     let mut rows = vec![
         ("data".to_string(), check.name.clone()),
         ("images to learn from".into(), format!("{}{}", check.train, within(&check.splits.train))),
@@ -262,10 +263,11 @@ fn rows(check: &data::Check) -> Vec<(String, String)> {
             }
         }
         None => {
-            let perhaps = check.perhaps.as_ref().map(|only| {
-                format!(" (all images are in {only}/, whose folders are classes if you give {}/{only})", check.name)
+            let hint = check.perhaps_meant.as_ref().map(|only| {
+                let meant = Path::new(given).join(only);
+                format!(" (all images are in {only}/, whose folders are classes if you give {})", meant.display())
             });
-            rows.push(("classes".into(), format!("none: no kNN probe{}", perhaps.unwrap_or_default())));
+            rows.push(("classes".into(), format!("none: no kNN probe{}", hint.unwrap_or_default())));
         }
     }
     if let (Some(small), Some(large)) = (&check.smallest, &check.largest) {

@@ -19,7 +19,7 @@ const MEANT: [(&[&str], &str); 14] = [
     (&["search", "similar", "query", "nearest", "knn-search"], "pcp neighbours"),
     (&["show", "view", "html"], "pcp report"),
     (&["open", "page", "explore", "explorer", "watch", "ui", "server", "web"], "pcp serve"),
-    (&["check", "info", "inspect"], "pcp data check"),
+    (&["info", "inspect"], "pcp data check"),
     (&["fetch", "download"], "pcp data fetch"),
     (&["knn"], "pcp eval knn"),
     (&["linear", "probe"], "pcp eval linear"),

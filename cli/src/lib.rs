@@ -1,4 +1,4 @@
-//! The command line: one file per verb, each of which builds values and calls one room.
+//! The command line: one file per verb, each of which builds values and calls one job.
 
 mod bench;
 mod check;

@@ -75,7 +75,7 @@ fn rounds(setup: &Setup, state: &mut State, checkpoints: &Checkpoints) -> Result
         train_epoch(setup, state, checkpoints)?; // (e)
         setup.stop_together()?;
         end_epoch(setup, state)?; // (f)
-        checkpoints.save(state)?;
+        checkpoints.save_after_epoch(state)?;
     }
     finish(setup, state)
 }

@@ -194,7 +194,7 @@ impl Subject {
     /// A matrix, which is clustered and purified now.
     pub fn matrix(id: usize, options: &MatrixOptions, observer: &Arc<dyn Observer>) -> Result<Subject> {
         let source = EmbeddingSource::from(options.file.as_path());
-        let read = Embeddings::read(&source, options.files.as_deref(), observer)?;
+        let read = Embeddings::read(&source, options.files.as_deref(), 0, observer)?;
         let Some(names) = &read.names else {
             return Err(Error::data(
                 format!("the rows of {} have no names", options.file.display()),

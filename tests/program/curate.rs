@@ -163,6 +163,12 @@ fn a_run_embeds_its_own_and_other_images() {
         assert_eq!(near[0]["file"], "b/link.png", "a link to the same picture is the nearest");
     }
     let near = json(&succeed(&["neighbours", run_, one.to_str().unwrap(), "--json"]));
+    assert!(
+        near.as_array().unwrap().iter().all(|n| n["file"] != "a/two words.png"),
+        "by its path it is the same: {near}"
+    );
+    fs::copy(&one, file("elsewhere.png")).unwrap();
+    let near = json(&succeed(&["neighbours", run_, &path("elsewhere.png"), "--json"]));
     assert_eq!((near.as_array().unwrap().len(), &near[0]["file"]), (10, &Value::from("a/two words.png")));
     assert!(fail(2, &["neighbours", run_, "a/O.png"]).contains("did you mean"));
 

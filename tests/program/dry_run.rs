@@ -15,7 +15,7 @@ use std::time::Duration;
 #[test]
 fn a_dry_run_prints_a_forecast_and_writes_nothing() {
     let (dir, _) = place("x");
-    for preset in ["pcp", "ir", "is", "and", "la", "deepcluster", "moco2", "supervised", "random"] {
+    for preset in ["pcp", "ir", "is", "and", "la", "deepcluster", "moco2", "supervised", "random", "patches"] {
         let args =
             ["train", "--dry-run", "--preset", preset, "--limit", "60", "--size", "16", "--width", "4", "--json"];
         let own = ["--batch", "16", "--epochs", "10", "--clusters", "6"];
@@ -23,8 +23,8 @@ fn a_dry_run_prints_a_forecast_and_writes_nothing() {
         assert!(output.status.success(), "{preset}: {}", String::from_utf8_lossy(&output.stderr));
         let found = serde_json::from_slice::<Value>(&output.stdout).unwrap();
         let epochs = found["epochs"].as_array().unwrap();
-        if preset == "random" {
-            assert!(epochs.is_empty());
+        if ["random", "patches"].contains(&preset) {
+            assert!(epochs.is_empty() && found["step_seconds"][0] == 0.0, "{preset}: {found}");
             continue;
         }
         assert!(epochs.len() >= 10 && found["seconds"].as_f64().unwrap() > 0.0, "{preset}: {found}");

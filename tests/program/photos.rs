@@ -70,6 +70,9 @@ fn patches_without_a_network_are_a_run_too() {
     assert!(page.contains("images, without a network; kNN") && page.contains("A guess: images far from all others"));
     succeed(&["train", "--resume", run]);
     succeed(&["check", run]);
+    // Of photographs of its own folder, none is its own neighbour.
+    let near = succeed(&["neighbours", run, &format!("{photos}/train/a/0.png"), "-k", "3"]);
+    assert!(near.contains("train/") && !near.contains("train/a/0.png"), "{near}");
     // Its model gives the run's own embeddings.
     let again = dir.path().join("again.npy");
     succeed(&["embed", run, &format!("{photos}/train"), "--out", again.to_str().unwrap()]);
@@ -106,6 +109,11 @@ fn a_finished_run_is_trained_further_in_a_new_folder() {
     let ended: serde_json::Value = serde_json::from_slice(&fs::read(out.join("result.json")).unwrap()).unwrap();
     assert_eq!(result["knn_untrained"], ended["knn_last"]);
 
+    let patches = dir.path().join("patches");
+    let words = [photos.to_str().unwrap(), "--preset", "patches", "--size", "16", "--out", patches.to_str().unwrap()];
+    succeed(&[&["train", "--no-report", "--quiet"], &words[..]].concat());
+    let said = fail(2, &["train", "--extend", patches.to_str().unwrap()]);
+    assert!(said.contains("no network"), "{said}");
     let said = fail(2, &["train", photos.to_str().unwrap(), "--extend", out.to_str().unwrap()]);
     assert!(said.contains("--extend keeps the images"), "{said}");
     fs::remove_file(next.join("result.json")).unwrap();
@@ -181,7 +189,8 @@ fn splits_are_named_and_one_folder_too_high_is_told() {
     let birds = dir.path().join("birds");
     class_folders(&birds.join("all"), 2);
     let shown = succeed(&["data", "check", birds.to_str().unwrap()]);
-    assert!(shown.contains("whose folders are classes if you give birds/all"), "{shown}");
+    let hint = format!("whose folders are classes if you give {}", birds.join("all").display());
+    assert!(shown.contains(&hint), "{shown}");
     assert!(!succeed(&["data", "check", birds.join("all").to_str().unwrap()]).contains("if you give"));
 }
 

@@ -25,9 +25,9 @@ pub struct Check {
     /// The folders of the splits.
     #[serde(default)]
     pub splits: SplitFolders,
-    /// The one folder that all images are in, when there are no labels and its folders could be classes: perhaps that one was meant.
+    /// The one folder that all images are in, where its own folders could be classes: perhaps that folder was meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub perhaps: Option<String>,
+    pub perhaps_meant: Option<String>,
     /// The image with the fewest pixels.
     pub smallest: Option<Size>,
     /// The image with the most pixels.

@@ -71,8 +71,11 @@ pub fn list(path: &Path) -> Result<Vec<ImageFile>> {
     let (train, test) = listing.splits();
     let class = |key: &[u8]| {
         let root = [Some(&train), test.as_ref()].into_iter().flatten().find(|root| key.starts_with(root));
-        let below = &key[root.map_or(0, Vec::len)..];
-        below.iter().position(|b| *b == b'/').map(|end| text(&below[..end]))
+        let first = |below: &[u8]| below.iter().position(|b| *b == b'/');
+        // Beside the two that are used there may be a third, of images to validate with.
+        let third = || if split_name(&text(key)).is_some() { first(key).map(|end| end + 1) } else { None };
+        let below = &key[root.map(Vec::len).or_else(third).unwrap_or(0)..];
+        first(below).map(|end| text(&below[..end]))
     };
     let classes: Option<Vec<String>> = listing.images.keys().map(|key| class(key)).collect();
     let classes = classes.filter(|classes| classes.iter().any(|class| *class != classes[0]));
@@ -266,6 +269,11 @@ impl ReadPlan {
         self.entries.len()
     }
 
+    /// Those of them that are to test on.
+    pub(super) fn test_len(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.test).count()
+    }
+
     /// Reads up to `most` of the images, evenly spaced, on all cores; returns how many, and the seconds that it took. They must be stamped.
     pub(super) fn read_some(&self, load: &Load, most: usize) -> (usize, f64) {
         let cache = self.cache(load, false);
@@ -285,13 +293,13 @@ impl ReadPlan {
 
     /// The one folder that all images are in, where each of them is in one of several folders of that one.
     fn only_folder_with_folders(&self) -> Option<String> {
-        let folders = |entry: &Entry| {
-            let mut parts = entry.name.split('/');
-            Some((parts.next()?.to_string(), parts.next()?.to_string(), parts.next()?)).map(|(a, b, _)| (a, b))
-        };
-        let below: BTreeSet<(String, String)> = self.entries.iter().map(folders).collect::<Option<_>>()?;
-        let (first, last) = (below.first()?, below.last()?);
-        (below.len() > 1 && first.0 == last.0 && self.splits.train.is_none()).then(|| first.0.clone())
+        fn first_two(name: &str) -> Option<(&str, &str)> {
+            let (first, below) = name.split_once('/')?;
+            Some((first, below.split_once('/')?.0))
+        }
+        let folders: BTreeSet<_> = self.entries.iter().map(|entry| first_two(&entry.name)).collect::<Option<_>>()?;
+        let ((only, _), (last, _)) = (folders.first()?, folders.last()?);
+        (folders.len() > 1 && only == last && self.splits.train.is_none()).then(|| only.to_string())
     }
 
     /// The names of all images, with a zero after each.
@@ -412,7 +420,7 @@ impl ReadPlan {
         let mut check = Check::new(self.name.clone(), self.classes.as_deref(), self.has_test);
         check.ignored = self.ignored;
         check.splits = self.splits.clone();
-        check.perhaps = self.only_folder_with_folders();
+        check.perhaps_meant = self.only_folder_with_folders();
         for (entry, seen) in self.entries.iter().zip(seen) {
             match seen {
                 Ok((size, bytes)) => check.count(entry.test, self.class(entry), size, bytes),

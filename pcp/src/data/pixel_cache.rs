@@ -82,7 +82,7 @@ pub(super) struct PixelCache {
     /// The cache file.
     path: PathBuf,
     places: HashMap<[u8; 16], Place>,
-    /// What is written now; `None` if nothing is, or if it became too large.
+    /// What is written now; `None` if nothing is, or if it cannot be.
     writer: Mutex<Option<Writer>>,
 }
 
@@ -90,6 +90,8 @@ pub(super) struct PixelCache {
 struct Writer {
     file: BufWriter<File>,
     at: u64,
+    /// Bytes after which no more images are added.
+    most: u64,
     index: Vec<u8>,
 }
 
@@ -102,7 +104,7 @@ impl PixelCache {
         files: impl Iterator<Item = (&'a Path, Stamp)>,
         write: bool,
     ) -> Option<PixelCache> {
-        Self::open_in(&folder()?, of, side, files, if write { WORTH } else { u64::MAX })
+        Self::open_in(&folder()?, of, side, files, (if write { WORTH } else { u64::MAX }, LARGEST / 2))
     }
 
     fn open_in<'a>(
@@ -110,7 +112,7 @@ impl PixelCache {
         of: &Path,
         side: usize,
         files: impl Iterator<Item = (&'a Path, Stamp)>,
-        worth: u64,
+        (worth, most): (u64, u64),
     ) -> Option<PixelCache> {
         let mut hash = Sha256::new();
         hash.update(of.canonicalize().ok()?.as_os_str().as_encoded_bytes());
@@ -127,9 +129,12 @@ impl PixelCache {
         let of = of.to_path_buf();
         let missing =
             |(file, stamp): &(&Path, Stamp)| places.get(&key(&of, file)).is_none_or(|place| place.stamp != *stamp);
-        let large = files.filter(|(_, stamp)| stamp.size >= SMALLEST_FILE);
-        let todo: u64 = large.filter(missing).map(|(_, stamp)| stamp.size).sum();
-        let writer = (todo >= worth).then(|| Writer::new(&path).ok()).flatten();
+        let large: Vec<_> = files.filter(|(_, stamp)| stamp.size >= SMALLEST_FILE).collect();
+        let todo: u64 = large.iter().filter(|file| missing(file)).map(|(_, stamp)| stamp.size).sum();
+        // A file that is full and mostly of use stays as it is: another would hold no more.
+        let known = large.iter().filter(|file| !missing(file)).count();
+        let full = 2 * known > places.len() && path.metadata().is_ok_and(|found| found.len() > most);
+        let writer = (todo >= worth && !full).then(|| Writer::new(&path, most).ok()).flatten();
         (writer.is_some() || !places.is_empty()).then(|| PixelCache { of, path, places, writer: Mutex::new(writer) })
     }
 
@@ -147,7 +152,7 @@ impl PixelCache {
         if let Ok(mut writer) = self.writer.lock()
             && writer.as_mut().is_some_and(|writer| writer.add(key, stamp, &image).is_err())
         {
-            // A full disk, or too many images: nothing is kept.
+            // A full disk: nothing is kept.
             *writer = None;
             let _ = std::fs::remove_file(unfinished(&self.path));
         }
@@ -176,18 +181,18 @@ impl PixelCache {
 }
 
 impl Writer {
-    fn new(path: &Path) -> std::io::Result<Writer> {
+    fn new(path: &Path, most: u64) -> std::io::Result<Writer> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
         let mut file = BufWriter::new(File::create(unfinished(path))?);
         file.write_all(MAGIC)?;
-        Ok(Writer { file, at: MAGIC.len() as u64, index: Vec::new() })
+        Ok(Writer { file, at: MAGIC.len() as u64, most, index: Vec::new() })
     }
 
     fn add(&mut self, key: [u8; 16], stamp: Stamp, image: &Image) -> std::io::Result<()> {
-        if self.at > LARGEST / 2 {
-            return Err(std::io::ErrorKind::StorageFull.into());
+        if self.at > self.most {
+            return Ok(());
         }
         self.file.write_all(&image.pixels)?;
         self.index.extend(key);
@@ -307,7 +312,24 @@ mod tests {
     }
 
     fn open(dir: &Path, side: usize, names: &[&str], worth: u64) -> Option<PixelCache> {
-        PixelCache::open_in(&dir.join("cache"), dir, side, names.iter().map(|n| (Path::new(*n), STAMP)), worth)
+        open_with(dir, side, names, (worth, LARGEST))
+    }
+
+    fn open_with(dir: &Path, side: usize, names: &[&str], bounds: (u64, u64)) -> Option<PixelCache> {
+        PixelCache::open_in(&dir.join("cache"), dir, side, names.iter().map(|n| (Path::new(*n), STAMP)), bounds)
+    }
+
+    #[test]
+    fn a_full_cache_keeps_what_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |names: &[&str]| open_with(dir.path(), 8, names, (1, MAGIC.len() as u64)).unwrap();
+        let cache = open(&["a", "b"]);
+        assert!(ask(&cache, "a", STAMP, 1).1 && ask(&cache, "b", STAMP, 2).1);
+        cache.finish();
+        let again = open(&["a", "b"]);
+        assert!(again.writer.lock().unwrap().is_none(), "another file would hold no more");
+        assert_eq!((ask(&again, "a", STAMP, 9), ask(&again, "b", STAMP, 2)), ((image(1), false), (image(2), true)));
+        assert!(open(&["c", "d"]).writer.lock().unwrap().is_some(), "of other photographs it is of no use");
     }
 
     #[test]

@@ -12,8 +12,10 @@ const LEAST: f64 = 0.05;
 /// What a folder holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Survey {
-    /// Images to learn from and to test on.
-    pub images: usize,
+    /// Images to learn from.
+    pub train: usize,
+    /// Images to test on.
+    pub test: usize,
     /// Seconds that reading one takes, when all cores read.
     pub seconds_per_image: f64,
 }
@@ -32,5 +34,6 @@ pub fn survey(path: &Path, load: &Load) -> Result<Survey> {
     if timed.1 < LEAST {
         timed = plan.read_some(load, READ[1]);
     }
-    Ok(Survey { images: plan.len(), seconds_per_image: timed.1 / timed.0.max(1) as f64 })
+    let test = plan.test_len();
+    Ok(Survey { train: plan.len() - test, test, seconds_per_image: timed.1 / timed.0.max(1) as f64 })
 }

@@ -251,7 +251,7 @@ pub struct ClusterResult {
 pub fn cluster(options: &ClusterOptions, observer: &Arc<dyn Observer>) -> Result<ClusterResult> {
     check(options)?;
     let kmeans = &options.kmeans;
-    let read = Embeddings::read(&options.embeddings, kmeans.files.as_deref(), observer)?;
+    let read = Embeddings::read(&options.embeddings, kmeans.files.as_deref(), kmeans.seed, observer)?;
     let bad = read.bad_rows(kmeans.metric, kmeans.skip_bad_rows)?;
     let embeddings = read.ready(bad, kmeans.metric);
     let shown = options.out.is_some() && (options.folders.is_some() || !kmeans.no_sheet);

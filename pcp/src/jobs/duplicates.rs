@@ -74,7 +74,7 @@ pub fn duplicates(options: &DuplicatesOptions, observer: &Arc<dyn Observer>) -> 
         let hint = "give a cosine above 0, up to 1, such as 0.98";
         return Err(Error::usage(format!("`threshold` is {threshold}"), hint));
     }
-    let read = Embeddings::read(&options.embeddings, options.files.as_deref(), observer)?;
+    let read = Embeddings::read(&options.embeddings, options.files.as_deref(), 0, observer)?;
     let bad = read.bad_rows(Metric::Cosine, options.skip_bad_rows)?;
     let embeddings = read.ready(bad, Metric::Cosine);
     let (features, count) = (embeddings.features.clone(), embeddings.features.rows);

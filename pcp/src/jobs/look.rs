@@ -275,7 +275,7 @@ fn arranged(images: usize, found: Vec<LookRow>, trial: &StrangerTrial) -> LookRe
     for finding in LookKind::ALL {
         let mut rows: Vec<LookRow> = found.iter().filter(|row| row.finding == finding).cloned().collect();
         rows.sort_by(|a, b| b.beyond.total_cmp(&a.beyond).then(a.group.cmp(&b.group)));
-        let usual = rules::is_relative(finding) && rows.len() as f32 > rules::COMMON * images as f32;
+        let usual = rules::is_relative(finding) && rows.len() as f32 > (rules::COMMON * images as f32).max(rules::FEW);
         let (listed, about) = match finding {
             LookKind::Unlike => (trial.tells, trial.about.clone()),
             _ => (!usual, finding.about().to_string()),

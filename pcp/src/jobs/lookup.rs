@@ -369,12 +369,11 @@ impl Searched {
     /// The row of `image`, where it is one of them: by its name, or by its path.
     fn own(&self, image: &Path) -> Option<usize> {
         let name = image.to_string_lossy();
-        let below = match &self.of {
-            SearchedImages::Read(photographs) => {
-                photographs.folder.as_deref().and_then(|folder| name_below(folder, image))
-            }
-            SearchedImages::Run(..) => None,
+        let folder = match &self.of {
+            SearchedImages::Read(photographs) => photographs.folder.clone(),
+            SearchedImages::Run(run, _) => run.read_config().ok().map(|(config, _)| config.data.source.into()),
         };
+        let below = folder.and_then(|folder| name_below(&folder, image));
         self.files.iter().position(|f| f.file == name || Some(&f.file) == below.as_ref())
     }
 

@@ -115,10 +115,16 @@ type Names = Option<(Vec<String>, PathBuf, bool)>;
 
 impl Embeddings {
     /// Reads `source`. Names of the rows are in `files`, in the matrix, or in a file beside it.
-    pub fn read(source: &EmbeddingSource, files: Option<&Path>, observer: &Arc<dyn Observer>) -> Result<Embeddings> {
+    /// Features that are learned from images follow from `seed`.
+    pub fn read(
+        source: &EmbeddingSource,
+        files: Option<&Path>,
+        seed: u64,
+        observer: &Arc<dyn Observer>,
+    ) -> Result<Embeddings> {
         let (mut photographs, mut class_folders) = (None, Vec::new());
         let mut read = |path: &Path, model: Option<(&Path, &str)>| -> Result<Read> {
-            let (read, at, classes) = of_photographs(path, model, files, observer)?;
+            let (read, at, classes) = of_photographs(path, model, files, seed, observer)?;
             (photographs, class_folders) = (Some(at), classes);
             Ok(read)
         };
@@ -260,12 +266,13 @@ fn of_photographs(
     path: &Path,
     model: Option<(&Path, &str)>,
     files: Option<&Path>,
+    seed: u64,
     observer: &Arc<dyn Observer>,
 ) -> Result<(Read, PhotographsAt, Vec<Option<String>>)> {
     if files.is_some() {
         return Err(Error::usage("`files` is for matrices", "leave it out: images have their own names"));
     }
-    let photographs = Photographs::open(&path.to_string_lossy(), None, model.map(|(path, _)| path), 0, observer)?;
+    let photographs = Photographs::open(&path.to_string_lossy(), None, model.map(|(path, _)| path), seed, observer)?;
     let found = photographs.features(model.map_or(EMBEDDING, |(_, features)| features), observer)?;
     for bad in &found.bad {
         observer.warn(&Warning::LeftOut { file: bad.name.clone(), reason: bad.reason.clone() });
@@ -370,7 +377,7 @@ mod tests {
         let features = Matrix::new(2, vec![3.0, 4.0, f32::NAN, 0.0, 0.0, 2.0]);
         let names = Some(["a", "b", "c"].map(String::from).to_vec());
         let source = EmbeddingSource::from(NamedMatrix { matrix: features, names });
-        let read = || Embeddings::read(&source, None, &silent()).unwrap();
+        let read = || Embeddings::read(&source, None, 0, &silent()).unwrap();
         let e = read().bad_rows(Metric::Cosine, false).unwrap_err();
         assert!(e.message.contains("the matrix: 1 rows cannot be used: row 1"), "{e:?}");
         let bad = read().bad_rows(Metric::Cosine, true).unwrap();
@@ -378,10 +385,12 @@ mod tests {
         assert_eq!(ready.features.values, [0.6, 0.8, 0.0, 1.0]);
         assert_eq!((ready.rows.as_slice(), ready.row_and_file(1).as_str()), ([0, 2].as_slice(), "2,c"));
         let all = EmbeddingSource::from(Matrix::new(1, vec![f32::NAN]));
-        let e = Embeddings::read(&all, None, &silent()).unwrap().bad_rows(Metric::Cosine, true).unwrap_err();
+        let e = Embeddings::read(&all, None, 0, &silent()).unwrap().bad_rows(Metric::Cosine, true).unwrap_err();
         assert!(e.message.contains("none of its rows"), "{e:?}");
         let none = EmbeddingSource::from(Matrix::default());
-        assert!(Embeddings::read(&none, None, &silent()).unwrap().bad_rows(Metric::Cosine, true).unwrap().is_empty());
+        assert!(
+            Embeddings::read(&none, None, 0, &silent()).unwrap().bad_rows(Metric::Cosine, true).unwrap().is_empty()
+        );
     }
 
     #[test]
@@ -391,25 +400,25 @@ mod tests {
         write_npy(&matrix, &[2, 1], &[1.0, 2.0]).unwrap();
         std::fs::write(&names, "file\na\n").unwrap();
         let source = EmbeddingSource::from(matrix.as_path());
-        assert_eq!(Embeddings::read(&source, None, &silent()).unwrap().names, None);
-        let e = Embeddings::read(&source, Some(&names), &silent()).err().unwrap();
+        assert_eq!(Embeddings::read(&source, None, 0, &silent()).unwrap().names, None);
+        let e = Embeddings::read(&source, Some(&names), 0, &silent()).err().unwrap();
         assert!(e.message.contains("names 1 rows, ") && e.hint.contains("`files`"), "{e:?}");
         std::fs::write(&names, "file\na\nb\n").unwrap();
-        let found = Embeddings::read(&source, None, &silent()).unwrap();
+        let found = Embeddings::read(&source, None, 0, &silent()).unwrap();
         assert_eq!((found.name(1), found.title().as_str()), ("b", "e.npy"));
         assert!(found.gallery(None, &silent()).unwrap().is_none(), "no image is there");
         assert!(found.gallery(Some(dir.path()), &silent()).is_err());
         // With the checksum of a matrix they are the names of that one alone.
         let sum = sha256_of(&matrix).unwrap();
         std::fs::write(&names, format!("file,matrix\na,{sum}\nb,\n")).unwrap();
-        assert_eq!(Embeddings::read(&source, None, &silent()).unwrap().name(1), "b");
+        assert_eq!(Embeddings::read(&source, None, 0, &silent()).unwrap().name(1), "b");
         write_npy(&matrix, &[2, 1], &[1.0, 3.0]).unwrap();
         assert_eq!(
-            Embeddings::read(&source, None, &silent()).unwrap().names,
+            Embeddings::read(&source, None, 0, &silent()).unwrap().names,
             None,
             "of another matrix of as many rows"
         );
-        assert_eq!(Embeddings::read(&source, Some(&names), &silent()).unwrap().name(1), "b", "the caller says so");
+        assert_eq!(Embeddings::read(&source, Some(&names), 0, &silent()).unwrap().name(1), "b", "the caller says so");
     }
 
     #[test]
@@ -421,7 +430,7 @@ mod tests {
         let names = |name: &str| {
             let matrix = dir.path().join(name);
             write_npy(&matrix, &[2, 1], &[1.0, 2.0]).unwrap();
-            Embeddings::read(&EmbeddingSource::from(matrix), None, &silent()).unwrap().names
+            Embeddings::read(&EmbeddingSource::from(matrix), None, 0, &silent()).unwrap().names
         };
         let words = |words: [&str; 2]| Some(words.map(String::from).to_vec());
         assert_eq!(names("embeddings.npy"), words(["a", "b"]));

@@ -10,16 +10,33 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Writes checkpoints and remembers when the last one was written.
+/// Share of the time that saving may take, and seconds that it may always take: large states after short epochs are not saved after each of them.
+const SHARE: f64 = 0.05;
+const GRACE: f64 = 5.0;
+
+/// Writes checkpoints, and remembers when the last one was written and what all of them took.
 pub struct Checkpoints<'a> {
     setup: &'a Setup,
     bound: Bound,
+    began: Instant,
     saved: Cell<Instant>,
+    taken: Cell<Duration>,
+}
+
+/// Whether another may be saved, when those of `elapsed` have taken `taken`.
+fn is_affordable(taken: Duration, elapsed: Duration) -> bool {
+    taken.as_secs_f64() <= GRACE + SHARE * elapsed.as_secs_f64()
+}
+
+/// Seconds that saving adds to an epoch of `epoch` seconds, where one checkpoint takes `save`.
+pub fn seconds_in_epoch(save: f64, epoch: f64) -> f64 {
+    save.min(SHARE * epoch)
 }
 
 impl<'a> Checkpoints<'a> {
     pub fn new(setup: &'a Setup) -> Self {
-        Checkpoints { setup, bound: setup.bound(), saved: Cell::new(Instant::now()) }
+        let now = Instant::now();
+        Checkpoints { setup, bound: setup.bound(), began: now, saved: Cell::new(now), taken: Cell::default() }
     }
 
     /// Saves within an epoch, every `save_minutes`.
@@ -28,13 +45,20 @@ impl<'a> Checkpoints<'a> {
         if self.saved.get().elapsed() < pause { Ok(()) } else { self.save(state) }
     }
 
+    /// Saves at the end of an epoch: of the last one always, of others unless saving has taken too much of the time.
+    pub fn save_after_epoch(&self, state: &State) -> Result<()> {
+        let last = state.progress.round == self.setup.plan.config.train.rounds;
+        if last || is_affordable(self.taken.get(), self.began.elapsed()) { self.save(state) } else { Ok(()) }
+    }
+
     /// Saves `state`, then removes all but the last two. Numbers that are not finite are not worth keeping.
     pub fn save(&self, state: &State) -> Result<()> {
         let Setup { network, run, .. } = self.setup;
         if !state.weights.is_finite() {
             return Err(Error::training("the weights are not finite", DIVERGED));
         }
-        self.saved.set(Instant::now());
+        let began = Instant::now();
+        self.saved.set(began);
         if self.setup.run_to_write().is_none() {
             return Ok(());
         }
@@ -42,8 +66,10 @@ impl<'a> Checkpoints<'a> {
         // Names in the order of time.
         let name = format!("r{:03}-e{:05}-b{:07}.safetensors", p.round, p.epoch, p.batch);
         state.save(network, &self.bound, &run.file("checkpoints").join(name))?;
+        run.keep_newest()?;
         self.saved.set(Instant::now());
-        run.keep_newest()
+        self.taken.set(self.taken.get() + began.elapsed());
+        Ok(())
     }
 }
 
@@ -106,4 +132,30 @@ fn check_best(setup: &Setup) -> Result<()> {
 fn follow(setup: &Setup, load: impl Fn(&Path) -> Result<(State, bool)>) -> Result<State> {
     let path = String::from_utf8_lossy(&setup.team().from_leader(&[])).into_owned();
     if path.is_empty() { setup.begin() } else { load(&names::path(&path)).map(|(state, _)| state) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Epochs of a run of so many seconds each after which a checkpoint of `save` seconds is saved, and the share of the time that this takes.
+    fn saved(epochs: usize, epoch: f64, save: f64) -> (usize, f64) {
+        let (mut taken, mut elapsed, mut count) = (0.0, 0.0, 0);
+        for _ in 0..epochs {
+            elapsed += epoch;
+            if is_affordable(Duration::from_secs_f64(taken), Duration::from_secs_f64(elapsed)) {
+                (taken, elapsed, count) = (taken + save, elapsed + save, count + 1);
+            }
+        }
+        (count, taken / elapsed)
+    }
+
+    #[test]
+    fn saving_takes_a_small_share_of_a_long_run() {
+        assert_eq!(saved(400, 1.8, 0.01).0, 400, "small states are saved after every epoch");
+        assert_eq!(saved(20, 0.001, 0.1).0, 20, "and so are those of short runs");
+        let (count, share) = saved(400, 1.8, 0.44);
+        assert!((80..130).contains(&count) && share < SHARE + GRACE / 720.0 + 0.01, "{count}, {share}");
+        assert_eq!((seconds_in_epoch(0.01, 1.8), seconds_in_epoch(0.44, 1.8)), (0.01, SHARE * 1.8));
+    }
 }

@@ -3,6 +3,7 @@
 use super::Setup;
 use super::setup::training_bytes;
 use super::trial::Trial;
+use crate::config::System;
 use pcp_core::error::Result;
 use serde::{Deserialize, Serialize};
 
@@ -125,9 +126,14 @@ impl Forecast {
         let epochs = trial.epochs(setup, &setup.plan);
         let after = trial.learn + trial.begin + trial.end(setup, &setup.plan);
         let seconds = epochs.iter().map(|e| e.seconds).fold(after, |sum, seconds| sum + seconds);
-        let disk = disk(setup, epochs.iter().filter(|e| e.clusters < setup.plan.samples()).count());
+        let clustered = epochs.iter().filter(|e| e.clusters < setup.plan.samples()).count();
+        let (mut memory, mut disk) = (setup.memory(), disk(setup, clustered));
+        if setup.plan.config.method.system == System::Patches {
+            let vectors = 4.0 * (setup.plan.samples() * trial.dim) as f64;
+            (memory[1], memory[2], disk) = (memory[1].max(2.0 * vectors), 0.0, vectors + REST);
+        }
         let (step_seconds, look_seconds) = (trial.step, trial.embed);
-        Forecast { memory: setup.memory(), disk, step_seconds, look_seconds, epochs, seconds, processes: None }
+        Forecast { memory, disk, step_seconds, look_seconds, epochs, seconds, processes: None }
     }
 }
 

@@ -21,12 +21,18 @@ pub(super) fn learn(setup: &Setup) -> Result<RunResult> {
     })
 }
 
-fn run(setup: &Setup) -> Result<RunResult> {
-    let started = Instant::now();
+/// Learns the patches.
+pub(super) fn model(setup: &Setup) -> Result<PatchModel> {
     let (config, images) = (&setup.plan.config, &setup.plan.dataset.train.images);
     let mut settings = PatchModelSettings::of_size(config.data.size, images.len(), config.train.seed);
     settings.stored = config.data.stored;
-    let model = PatchModel::learn(images, &settings, &setup.observer)?;
+    PatchModel::learn(images, &settings, &setup.observer)
+}
+
+fn run(setup: &Setup) -> Result<RunResult> {
+    let started = Instant::now();
+    let (config, images) = (&setup.plan.config, &setup.plan.dataset.train.images);
+    let model = model(setup)?;
     model.save(&setup.run.last_weights())?;
     let features = Arc::new(model.embed(images, &setup.observer)?);
     setup.run.write_embeddings(&features)?;

@@ -1,10 +1,11 @@
 //! A trial: seconds of the parts of a run on this machine, measured by a few steps, and what the epochs of a run take by them.
 
 use super::forecast::Ahead;
-use super::{Setup, State, batch_stream, find_targets, plus, step};
-use crate::config::{ClusterFeatures, FeatureKind};
+use super::{Setup, State, batch_stream, checkpoints, find_targets, patch_run, plus, step};
+use crate::config::{ClusterFeatures, FeatureKind, System};
 use crate::data::loader::{Draw, Part, View};
 use crate::method::{At, EpochTargets, Memory, Method, Plan};
+use crate::patches::PatchModel;
 use pcp_core::error::Result;
 use pcp_core::kmeans::assign;
 use pcp_core::matrix::Matrix;
@@ -23,6 +24,8 @@ const EMBEDDED: usize = 256;
 const COMPARED: (usize, usize) = (8192, 512);
 /// Queries of a short and of a long search, and rows that are searched, to time one pair.
 const SEARCHED: ([usize; 2], usize) = ([480, 1440], 4096);
+/// Numbers of a row that are compared to time a pair; of longer rows, a pair takes longer in proportion.
+const LONGEST: usize = 3072;
 
 /// Seconds of the parts of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +36,8 @@ pub struct Trial {
     pub begin: f64,
     /// A training step: in the first epoch, and in the last.
     pub step: [f64; 2],
+    /// A checkpoint.
+    save: f64,
     /// The embedding of one image.
     pub embed: f64,
     /// The patch features of one image, where the system reads them out; else 0.
@@ -48,8 +53,11 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Times the parts of `setup`; its steps for `least` seconds or longer. Nothing is written.
+    /// Times the parts of `setup`; its steps for `least` seconds or longer. Nothing stays but patches that were learned.
     pub fn new(setup: &Setup, least: f64) -> Result<Trial> {
+        if setup.plan.config.method.system == System::Patches {
+            return Self::of_patches(setup);
+        }
         let (plan, train) = (&setup.plan, &setup.plan.config.train);
         let last = (train.rounds.saturating_sub(1), train.epochs.saturating_sub(1));
         let began = Instant::now();
@@ -70,20 +78,7 @@ impl Trial {
         // Patches and network side by side.
         let dim = patches.as_ref().map_or(embedding, |model| model.dim() + setup.network.pooled.min(embedding));
         let again = if patches.as_ref().is_some_and(|model| !plus::known(setup, model)) { plan.samples() } else { 0 };
-        let patches = match patches {
-            Some(model) => {
-                let some = plan.dataset.train.images.first(EMBEDDED)?;
-                let embed = || -> Result<f64> {
-                    let began = Instant::now();
-                    model.embed(&some, &setup.observer)?;
-                    Ok(began.elapsed().as_secs_f64() / some.len().max(1) as f64)
-                };
-                // The first time is slower.
-                embed()?;
-                embed()?
-            }
-            None => 0.0,
-        };
+        let patches = patches.map(|model| patch_seconds(setup, &model)).transpose()?.unwrap_or(0.0);
         let step = match (train.rounds > 0, setup.method.views(plan, (0, 0)) == setup.method.views(plan, last)) {
             (false, _) => [0.0; 2],
             (true, true) => [step_seconds(setup, &mut state, (0, 0), least)?; 2],
@@ -92,22 +87,40 @@ impl Trial {
                 [first, step_seconds(setup, &mut state, last, least)?]
             }
         };
-        let pairs = match &setup.probe {
-            Some(probe) => {
-                let pooled = setup.network.dim(FeatureKind::Pooled);
-                let (k, queries) = (plan.config.evaluate.k, probe.queries());
-                [dim, pooled, 3 * probe.pixel_side().pow(2)].map(|dim| pair(dim, k, queries))
-            }
-            None => [0.0; 3],
-        };
+        let pairs = pairs(setup, [dim, setup.network.dim(FeatureKind::Pooled)]);
+        let save = save_seconds(setup, &state)?;
         let comparison = comparison(dim);
         let clusters = if patches > 0.0 { cluster_seconds(setup, plan, comparison) } else { 0.0 };
         let begin = patches * plan.samples() as f64 + clusters;
-        Ok(Trial { learn, begin, step, embed: embed_seconds(setup)?, patches, again, dim, comparison, pairs })
+        Ok(Trial { learn, begin, step, save, embed: embed_seconds(setup)?, patches, again, dim, comparison, pairs })
+    }
+
+    /// The same of a run of clusters of patches, which has no network and no epochs.
+    fn of_patches(setup: &Setup) -> Result<Trial> {
+        let began = Instant::now();
+        let model = patch_run::model(setup)?;
+        let (learn, dim) = (began.elapsed().as_secs_f64(), model.dim());
+        let patches = patch_seconds(setup, &model)?;
+        let [embeddings, _, pixels] = pairs(setup, [dim; 2]);
+        Ok(Trial {
+            learn,
+            begin: patches * setup.plan.samples() as f64,
+            step: [0.0; 2],
+            save: 0.0,
+            embed: 0.0,
+            patches,
+            again: 0,
+            dim,
+            comparison: comparison(dim),
+            pairs: [embeddings, 0.0, pixels],
+        })
     }
 
     /// What every epoch of `plan` takes, by `method` and with the probe of `setup`.
     pub fn epochs(&self, setup: &Setup, plan: &Plan) -> Vec<Ahead> {
+        if plan.config.method.system == System::Patches {
+            return Vec::new();
+        }
         let (schedule, train, n) = (&plan.schedule, &plan.config.train, plan.samples());
         let method: &dyn Method = setup.method;
         let first = method.views(plan, (0, 0));
@@ -124,6 +137,7 @@ impl Trial {
                 + seen as f64 * self.embed
                 + (assignments * n) as f64 * plan.config.clusters.search.compared(n, clusters) as f64 * self.comparison
                 + probed;
+            let seconds = seconds + checkpoints::seconds_in_epoch(self.save, seconds);
             Ahead { epoch: schedule.finished_epochs(at.0, at.1), clusters, seconds }
         };
         (0..train.rounds).flat_map(|round| (0..train.epochs).map(move |epoch| (round, epoch))).map(ahead).collect()
@@ -143,7 +157,8 @@ impl Trial {
                     + (self.again + test) as f64 * self.patches
                     + 2.0 * self.compared(setup) * embeddings
             }
-            false => (n + test) as f64 * self.embed,
+            // Once more for the whitening, which is probed, too.
+            false => (2 * n + test) as f64 * self.embed + test as f64 * self.patches + self.probe(setup, pooled),
         };
         features + clusters + probes
     }
@@ -191,6 +206,36 @@ fn step_seconds(setup: &Setup, state: &mut State, at: At, least: f64) -> Result<
     Ok(began.elapsed().as_secs_f64() / timed.max(1) as f64)
 }
 
+/// Seconds of a checkpoint of `state`, which is not kept.
+fn save_seconds(setup: &Setup, state: &State) -> Result<f64> {
+    let path = setup.run.file("trial.safetensors");
+    let began = Instant::now();
+    state.save(&setup.network, &setup.bound(), &path)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let _ = std::fs::remove_file(path);
+    Ok(seconds)
+}
+
+/// Seconds of the patch features of one image.
+fn patch_seconds(setup: &Setup, model: &PatchModel) -> Result<f64> {
+    let some = setup.plan.dataset.train.images.first(EMBEDDED)?;
+    let embed = || -> Result<f64> {
+        let began = Instant::now();
+        model.embed(&some, &setup.observer)?;
+        Ok(began.elapsed().as_secs_f64() / some.len().max(1) as f64)
+    };
+    // The first time is slower.
+    embed()?;
+    embed()
+}
+
+/// Seconds of a pair in the probes: of features of these two lengths, and of images pixel by pixel; 0 without a probe.
+fn pairs(setup: &Setup, [embedding, pooled]: [usize; 2]) -> [f64; 3] {
+    let Some(probe) = &setup.probe else { return [0.0; 3] };
+    let (k, queries) = (setup.plan.config.evaluate.k, probe.queries());
+    [embedding, pooled, 3 * probe.pixel_side().pow(2)].map(|dim| pair(dim, k, queries))
+}
+
 /// Seconds of a clustering of all embeddings.
 fn cluster_seconds(setup: &Setup, plan: &Plan, comparison: f64) -> f64 {
     let n = plan.samples();
@@ -225,6 +270,9 @@ fn comparison(dim: usize) -> f64 {
 /// Seconds of a pair of rows in a search for `k` neighbours of so many `queries`. What a search makes once for all of them, in the time of a row of
 /// the bank, is found from two searches of different length.
 fn pair(dim: usize, k: usize, queries: usize) -> f64 {
+    if dim > LONGEST {
+        return pair(LONGEST, k, queries) * dim as f64 / LONGEST as f64;
+    }
     let ([short, long], rows) = SEARCHED;
     let bank = made_up(rows, dim);
     let seconds = |queries: usize| {

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 /// What more than this share of the pictures have is how the collection is: it is counted, not listed.
 pub(super) const COMMON: f32 = 0.2;
+/// So many pictures are never how a collection is.
+pub(super) const FEW: f32 = 2.0;
 
 /// A picture is blurred when its sharper edges are wider than this, in pixels at a short side of 256 at the most.
 const BLURRED: f32 = 1.3;

@@ -34,16 +34,16 @@ pub(super) const DECIDED: &str = "left out by decision";
 impl Inputs {
     pub(super) fn read(options: &PurifyOptions, observer: &Arc<dyn Observer>) -> Result<Inputs> {
         let kmeans = &options.kmeans;
-        let (metric, files) = (kmeans.metric, kmeans.files.as_deref());
+        let (metric, files, seed) = (kmeans.metric, kmeans.files.as_deref(), kmeans.seed);
         let Some((newest, before)) = options.embeddings.split_last() else {
             return Err(Error::usage("there is no matrix", "give one, or a run folder"));
         };
-        let embeddings = Embeddings::read(newest, files, observer)?;
+        let embeddings = Embeddings::read(newest, files, seed, observer)?;
         let (rows, names) = (embeddings.features.rows, embeddings.names.as_deref());
         let mut bad = embeddings.bad_rows(metric, kmeans.skip_bad_rows)?;
         let mut older = Vec::new();
         for source in before.iter().rev().take(options.votes) {
-            let other = Embeddings::read(source, files, observer)?;
+            let other = Embeddings::read(source, files, seed, observer)?;
             if other.features.rows != rows {
                 let message =
                     format!("{} has {} rows, {} has {rows}", other.shown, other.features.rows, embeddings.shown);

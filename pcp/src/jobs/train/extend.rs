@@ -56,6 +56,12 @@ pub fn extend(options: &ExtendOptions, observer: &Arc<dyn Observer>) -> Result<T
         ));
     }
     let (config, about) = run.read_config()?;
+    if config.method.system == System::Patches {
+        return Err(Error::usage(
+            format!("{shown} has clusters of patches and no network, so nothing can be trained further"),
+            "start another run on the same images, with a network: `train` without the preset patches",
+        ));
+    }
     let mut settings = vec![SettingsLayer::new(format!("config.toml of {shown}"), continued(&config)?)];
     settings.extend(asked.settings.iter().cloned());
     let has_epochs = asked.settings.iter().flat_map(SettingsLayer::assignments).any(|s| s.starts_with("train.epochs="));

@@ -42,6 +42,8 @@ const PLANNED: f64 = 0.97;
 /// Shares of the time that reading and probes may take.
 const READING: f64 = 0.35;
 const PROBES: f64 = 0.04;
+/// What an epoch of PCP takes, in epochs of PCP+: features of all images and clusters of them come before its steps (docs/systems.md).
+const PCP_PASSES: f64 = 2.4;
 /// Share of the time that timing one rung takes, and its range in seconds.
 const TIMED: f64 = 0.005;
 const TIMED_SECONDS: (f64, f64) = (0.2, 3.0);
@@ -71,7 +73,7 @@ pub(super) struct Chosen {
     pub patches: Option<Vec<u8>>,
 }
 
-/// A rung that was timed: how many epochs fit, what each takes, and what follows them.
+/// A rung that was timed: how many epochs fit, what each takes, and what comes before and after them.
 #[derive(Clone)]
 struct Timed {
     epochs: u32,
@@ -80,12 +82,18 @@ struct Timed {
     /// Epochs between probes.
     every: u32,
     seconds: Vec<f64>,
+    before: f64,
     after: f64,
 }
 
 impl Timed {
     fn epoch(&self) -> f64 {
         self.seconds.iter().sum::<f64>() / self.seconds.len().max(1) as f64
+    }
+
+    /// What is no part of an epoch.
+    fn around(&self) -> f64 {
+        self.before + self.after
     }
 }
 
@@ -96,13 +104,19 @@ impl TimeBudget {
 
     /// Seconds of the planned time that are left.
     fn left(&self) -> f64 {
-        PLANNED * self.minutes * 60.0 - self.began.elapsed().as_secs_f64()
+        self.left_of(1.0)
+    }
+
+    /// The same, had the caller given `times` the time.
+    fn left_of(&self, times: f64) -> f64 {
+        PLANNED * times * self.minutes * 60.0 - self.began.elapsed().as_secs_f64()
     }
 
     /// Before the images are read: the side that they are stored with, and, where reading them all takes too long, how many are read.
     pub fn before_reading(&self, config: &mut Config, source: &Source, observer: &Arc<dyn Observer>) -> Result<()> {
         let Source::Folder(path) = source else { return Ok(()) };
-        if config.data.stored == Auto::AUTO && !self.gave("data.size") {
+        let chooses_side = config.network.arch == Arch::Resnet18 && !self.gave("data.size");
+        if config.data.stored == Auto::AUTO && chooses_side {
             let (path, load) = (path.clone(), config.load_request()?);
             let images = on_pool("a look at the images", 0, observer, move |_| count_images(&path, &load))?;
             let bytes = (PHOTOGRAPH_SIDE * PHOTOGRAPH_SIDE * 9 / 2) as u64 * images as u64;
@@ -113,8 +127,9 @@ impl TimeBudget {
         let (path, load) = (path.clone(), config.load_request()?);
         let found = on_pool("a look at the images", 0, observer, move |_| survey(&path, &load))?;
         let affordable = READING * self.minutes * 60.0 / found.seconds_per_image.max(1e-9);
-        if affordable < found.images as f64 && found.images > FEWEST_IMAGES && !self.gave("data.limit") {
-            config.data.limit = (affordable as usize).clamp(FEWEST_IMAGES, found.images);
+        let learned = (affordable as usize).saturating_sub(found.test);
+        if learned < found.train && found.train > FEWEST_IMAGES && !self.gave("data.limit") {
+            config.data.limit = learned.max(FEWEST_IMAGES);
         }
         Ok(())
     }
@@ -148,12 +163,12 @@ impl TimeBudget {
         let many = dataset.train.images.len() > FEWEST_IMAGES;
         let few = many && !fits && !self.gave("data.limit") && !self.gave("train.epochs");
         let alone = config.method.system == System::Plus && !self.gave("train.rounds");
-        if few && alone && ladder.timed[&at].after <= self.left() {
+        if few && alone && ladder.timed[&at].around() <= self.left() {
             // The patch features of all images are worth more than a network that has seen a few of them.
             ladder.without_network(at);
         } else if few {
             let share = match config.method.system {
-                System::Plus => self.left() / (ladder.timed[&at].after + ladder.timed[&at].epoch()),
+                System::Plus => self.left() / (ladder.timed[&at].around() + ladder.timed[&at].epoch()),
                 _ => ladder.fitting(at, 1.0) / f64::from(fewest),
             };
             let fitting = (dataset.train.images.len() as f64 * share.clamp(0.0, 1.0)) as usize;
@@ -241,8 +256,8 @@ impl Ladder<'_> {
     /// Trains no network on the rung `at`.
     fn without_network(&mut self, at: usize) {
         self.config.train.rounds = 0;
-        let after = self.timed[&at].after;
-        self.timed.insert(at, Timed { epochs: 1, fits: true, every: 1, seconds: Vec::new(), after });
+        let timed = Timed { epochs: 1, fits: true, every: 1, seconds: Vec::new(), ..self.timed[&at] };
+        self.timed.insert(at, timed);
     }
 
     /// Seconds of an epoch on a rung relative to another, by the usual growth with side and width.
@@ -257,7 +272,7 @@ impl Ladder<'_> {
         let Some((near, timed)) = nearest.map(|near| (*near, &self.timed[near])) else { return 0.0 };
         let exact = if near == rung && times == 1.0 { f64::from(timed.epochs) } else { f64::INFINITY };
         let epoch = timed.epoch() * self.relative(rung, near);
-        exact.min((times * self.budget.minutes * 60.0 * PLANNED - timed.after) / epoch.max(1e-9))
+        exact.min((self.budget.left_of(times) - timed.around()) / epoch.max(1e-9))
     }
 
     /// The settings of a run on a rung.
@@ -286,9 +301,9 @@ impl Ladder<'_> {
         let n = setup.plan.samples();
         // What the first trial learned from patches serves the others, and the run. The page of the patches comes before the first epoch.
         let page = page_seconds(n, trial.dim);
-        let begin = trial.begin + if setup.method.reads_out() { page } else { 0.0 };
+        let before = trial.begin + if setup.method.reads_out() { page } else { 0.0 };
         let after = trial.end(&setup, &setup.plan) + page;
-        let left = (self.budget.left() - begin - after).max(0.0);
+        let left = (self.budget.left() - before - after).max(0.0);
         let seconds = |epochs: u32, every: Option<u32>| -> Result<Vec<f64>> {
             let plan = Plan::new(self.settings(rung, epochs, every)?, self.dataset.clone())?;
             Ok(trial.epochs(&setup, &plan).iter().map(|ahead| ahead.seconds).collect())
@@ -298,14 +313,17 @@ impl Ladder<'_> {
             let every = probe_every(epochs, probe, left, rounds);
             Ok(seconds(epochs, Some(every))?.iter().sum::<f64>() <= left)
         };
-        let (mut low, mut high) = (1, MOST_EPOCHS + 1);
+        let (mut low, mut high) = match self.budget.gave("train.epochs") {
+            true => (self.config.train.epochs, self.config.train.epochs + 1),
+            false => (1, MOST_EPOCHS + 1),
+        };
         while high - low > 1 {
             let middle = (low + high) / 2;
             if fits(middle)? { low = middle } else { high = middle }
         }
         let every = probe_every(low, probe, left, rounds);
         let (fits, seconds) = (fits(low)?, seconds(low, Some(every))?);
-        Ok(Timed { epochs: low, fits, every, seconds, after: begin + after })
+        Ok(Timed { epochs: low, fits, every, seconds, before, after })
     }
 
     /// What was chosen and what more time would bring.
@@ -313,7 +331,7 @@ impl Ladder<'_> {
         let timed = &self.timed[&at];
         let (size, width) = (config.data.size, config.network.width);
         let (epochs, images) = (config.train.epochs, self.dataset.train.images.len());
-        let takes = self.budget.began.elapsed().as_secs_f64() + timed.seconds.iter().sum::<f64>() + timed.after;
+        let takes = self.budget.began.elapsed().as_secs_f64() + timed.seconds.iter().sum::<f64>() + timed.around();
         let limit = match self.config.data.limit {
             0 => String::new(),
             limit => format!(" --limit {limit}"),
@@ -347,7 +365,8 @@ impl Ladder<'_> {
         let near = *self.timed.keys().max().unwrap_or(&0);
         let (usual, (near_side, near_width)) = (self.config.image_side(), self.rungs[near]);
         let grown = (usual as f64 / near_side as f64).powi(2) * (full as f64 / near_width as f64).powf(1.5);
-        let takes = self.timed[&near].epoch() * grown * f64::from(self.config.train.epochs);
+        let passes = if self.config.method.system == System::Plus { PCP_PASSES } else { 1.0 };
+        let takes = self.timed[&near].epoch() * passes * grown * f64::from(self.config.train.epochs);
         format!(
             "longer    --minutes 240 would bring {side} px, width {width}, {epochs} epochs; --preset pcp --width {full} trains {} epochs at \
              {usual} px, in about {}",
