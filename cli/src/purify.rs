@@ -109,7 +109,7 @@ fn show(s: &PurifySummary) -> String {
         ("rows".to_string(), format!("{} of {} numbers", s.rows, s.dim)),
         ("clusters".into(), format!("{}, from {}", s.clusters, s.clusters_from)),
         ("votes".into(), votes),
-        ("clean".into(), share(s.kept + s.pulled_back)),
+        ("kept  (clean.csv)".into(), share(s.kept + s.pulled_back)),
         ("  of them pulled back".into(), s.pulled_back.to_string()),
         ("taken out of their clusters".into(), share(s.filtered + s.dropped + s.instances)),
         ("  filtered, dropped, alone".into(), format!("{}, {}, {}", s.filtered, s.dropped, s.instances)),

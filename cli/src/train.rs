@@ -39,7 +39,7 @@ Examples:
   mpirun -n 4 pcp train PHOTOS/ --preset pcp --epochs 200    several processes, built with --features mpi (docs/scale.md)
 
 Systems (--preset): pcp-plus (default where nothing else is asked for), patches, pcp (the paper's), pcp-nowarm, pcp-paper, pcp-release, pc,
-pc-cpr, dc, ir, is, and, and-oneoff, la, deepcluster, moco, moco2, simclr, emp, supervised, random. Data: bundled, folder, idx, cifar10, cifar100, in100, cub200.
+pc-cpr, dc, ir, is, and, and-oneoff, la, deepcluster, moco, moco2, simclr, byol, emp, supervised, random. Data: bundled, folder, idx, cifar10, cifar100, in100, cub200.
 Every setting and its value is in the run folder's config.toml."
 )]
 pub struct Args {

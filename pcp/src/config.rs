@@ -75,6 +75,7 @@ impl Config {
             ("la.instances_until", c.la.instances_until, 0.0, 1.0),
             ("deepcluster.head_decay", c.deepcluster.head_decay, 0.0, 1.0),
             ("moco.momentum", c.moco.momentum, 0.0, 1.0),
+            ("byol.momentum", c.byol.momentum, 0.0, 1.0),
             ("emp.views", c.emp.views as f64, 2.0, 100.0),
             ("emp.spread", c.emp.spread, 0.0, 1000.0),
             // A year at the most.
@@ -89,6 +90,12 @@ impl Config {
                     format!("{key} must be between {low} and {high}"),
                 ));
             }
+        }
+        if (c.method.system == System::Byol) != (c.network.head == Head::Predictor) {
+            let head = format!("network.head is {:?}, and the system {:?}", c.network.head, c.method.system);
+            let hint =
+                "BYOL needs the head \"predictor\", and no other system trains it: leave network.head to the preset";
+            return Err(Error::usage(head.to_lowercase(), hint));
         }
         if c.data.margin != 0.0 && !(1.0..=4.0).contains(&c.data.margin) {
             let hint = "data.margin must be between 1 and 4, or 0 for the whole image";

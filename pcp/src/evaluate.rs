@@ -134,7 +134,7 @@ impl Probe {
             FeatureKind::Embedding => "embeddings",
             FeatureKind::Pooled => "pooled features",
             FeatureKind::Whitened => "whitened pooled features",
-            FeatureKind::RawEmbedding | FeatureKind::Map(_) => "features of a layer",
+            FeatureKind::RawEmbedding | FeatureKind::Prediction | FeatureKind::Map(_) => "features of a layer",
         };
         let small = match self.pixel_side() {
             side if side < self.loader.side() => format!("; raw pixels at {side} px"),

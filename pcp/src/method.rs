@@ -6,6 +6,7 @@
 
 mod and;
 pub mod bank;
+mod byol;
 pub mod deepcluster;
 mod emp;
 mod ir;
@@ -103,6 +104,8 @@ pub enum Memory {
         /// The last keys.
         queue: Arc<Queue>,
     },
+    /// A moving average of the network (BYOL).
+    Average(Weights),
     /// A classifier over the features (DeepCluster, supervised).
     Classifier(Arc<Classifier>),
     /// A bank that stays as it is: patch features (PCP+).
@@ -188,6 +191,8 @@ pub enum Change {
     Embeddings,
     /// The key encoder after the step, and its keys for the queue (MoCo).
     Keys(Weights, Matrix),
+    /// The average of the network after the step (BYOL).
+    Average(Weights),
     /// The classifier after the step.
     Classifier(Classifier),
 }
@@ -331,6 +336,7 @@ pub fn of(system: System) -> &'static dyn Method {
         System::Deepcluster => &deepcluster::DeepCluster,
         System::Moco => &moco::Moco,
         System::Simclr => &is::SIMCLR,
+        System::Byol => &byol::Byol,
         System::Emp => &emp::Emp,
         System::Plus => &plus::Plus,
         System::Supervised => &supervised::Supervised,
@@ -376,6 +382,7 @@ impl Memory {
                 *encoder = next;
                 Arc::make_mut(queue).push(&keys);
             }
+            (Memory::Average(average), Change::Average(next)) => *average = next,
             (Memory::Classifier(classifier), Change::Classifier(next)) => *classifier = Arc::new(next),
             _ => return Err(other_memory("the state that its steps update")),
         }

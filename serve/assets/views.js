@@ -320,7 +320,7 @@ VIEWS.copies = (page) => finding(page, "Copies", "copies", "Pictures that are th
     el("p", { class: "hint" }, found.groups.length ? found.about : "There are none."),
     found.groups.length ? el("div", { class: "tools" }, el("button", { type: "button", disabled: open.length ? null : "", onclick: all }, `Keep the best of all ${count(open.length)} groups`)) : null,
     el("div", { class: "cards" }, found.groups.slice(0, 300).map((g) => el("article", { class: "card" }, el("h2", {}, g.sure ? `${g.rows.length} copies` : `${g.rows.length} alike: a guess`),
-      el("div", { class: "strip" }, g.rows.map((row, i) => mini(row, i === 0 ? "the best copy" : null))),
+      el("div", { class: "strip" }, g.rows.map((row, i) => mini(row, g.sure && i === 0 ? "the best copy" : null))),
       el("div", { class: "tools" }, el("button", { type: "button", disabled: rest(g).length ? null : "", onclick: () => decide({ op: "same", rows: rest(g), of: g.rows[0] }, "The first stays") }, rest(g).length ? "Keep the first" : "Decided"))))),
   ].filter(Boolean);
 });

@@ -3,7 +3,8 @@
 
 use crate::pictures::Gallery;
 use crate::subject::{Subject, View, locked};
-use pcp::data::resize::resize;
+use pcp::data::Size;
+use pcp::data::facts::{self, PictureFacts};
 use pcp::jobs::LabelSummary;
 use pcp_core::copies::{self, Thumbnail};
 use pcp_core::duplicates::groups;
@@ -24,7 +25,7 @@ const LISTED: usize = 2000;
 /// Images that are copies of each other, or may be.
 #[derive(Debug, Serialize)]
 pub struct CopyGroup {
-    /// The rows, the best copy first: the one with the most pixels, then the largest file.
+    /// The rows; of sure copies the [best](facts::best) one first.
     pub rows: Vec<u32>,
     /// Whether their pictures were compared, and are copies; otherwise only their embeddings are nearly the same.
     pub sure: bool,
@@ -158,21 +159,23 @@ pub fn find_copies(subject: &Arc<Subject>) -> Result<()> {
             for (i, rows) in candidates.iter().enumerate() {
                 subject.copies.tick(n / 2 + n / 2 * i / candidates.len(), n);
                 looked += rows.len();
-                let pictures = if looked <= PICTURES { shrunk(&gallery, rows) } else { None };
-                let Some(pictures) = pictures else {
+                let measured = if looked <= PICTURES { measured(&gallery, rows) } else { None };
+                let Some(measured) = measured else {
                     guesses.push(CopyGroup { rows: rows.clone(), sure: false });
                     continue;
                 };
-                let (thumbnails, sizes): (Vec<Thumbnail>, Vec<(usize, u64)>) = pictures.into_iter().unzip();
+                let thumbnails: Vec<Thumbnail> = measured.iter().map(|facts| facts.thumbnail.clone()).collect();
                 for linked in copies::groups(&thumbnails, &[], &mut |_| Ok(()))? {
                     let mut members = linked.rows;
-                    members.sort_by_key(|at| (std::cmp::Reverse(sizes[*at]), rows[*at]));
+                    members.sort_unstable();
+                    let best = facts::best(&members.iter().map(|at| &measured[*at]).collect::<Vec<_>>());
+                    members[..=best].rotate_right(1);
                     sure.push(CopyGroup { rows: members.into_iter().map(|at| rows[at]).collect(), sure: true });
                 }
             }
             let about = format!(
                 "Images with nearly the same embedding (cosine {COSINE} or more) whose pictures were compared and are copies: the same picture resized, \
-             recompressed, cropped a little or mirrored. The first of each group has the most pixels.{}",
+             recompressed, cropped a little or mirrored. The first of each group is the largest of those that are about as sharp as the sharpest.{}",
                 if guesses.is_empty() { "" } else { " Groups called a guess could not be compared." }
             );
             sure.extend(guesses);
@@ -181,14 +184,13 @@ pub fn find_copies(subject: &Arc<Subject>) -> Result<()> {
     )
 }
 
-/// Thumbnails of `rows` with their pixels and bytes; `None` when one of them cannot be read.
-fn shrunk(gallery: &Gallery, rows: &[u32]) -> Option<Vec<(Thumbnail, (usize, u64))>> {
+/// The facts about the pictures of `rows`; `None` when one of them cannot be read.
+fn measured(gallery: &Gallery, rows: &[u32]) -> Option<Vec<PictureFacts>> {
     let one = |row: &u32| {
         let image = gallery.read(*row as usize).ok()?;
-        let bytes = gallery.path(*row as usize).and_then(|path| path.metadata().ok()).map_or(0, |about| about.len());
-        let small = image.width.min(image.height) < copies::SIDE;
-        let pixels = resize(&image, copies::SIDE, copies::SIDE).pixels;
-        Some((Thumbnail { pixels, small }, (image.width * image.height, bytes)))
+        let size = Size { width: image.width, height: image.height };
+        let bytes = gallery.path(*row as usize).and_then(|path| path.metadata().ok()).map(|about| about.len());
+        Some(PictureFacts::new(image, size, bytes, [0; 32]))
     };
     rows.iter().map(one).collect()
 }

@@ -113,6 +113,11 @@ fn views_matched_within_the_batch() {
 }
 
 #[test]
+fn views_that_predict_each_other() {
+    bits_hold("byol", &[]);
+}
+
+#[test]
 fn many_views_and_their_coding_rate() {
     bits_hold("emp", &["--set", "emp.views=3"]);
 }
@@ -178,7 +183,9 @@ fn two_images_and_equal_images_train_under_every_system() {
             std::fs::create_dir_all(&folder).unwrap();
             picture(&folder.join(format!("{i}.png")), 20, kind, if name == "same" { 0 } else { i });
         }
-        for preset in ["ir", "is", "and", "la", "deepcluster", "moco", "simclr", "emp", "pcp-plus", "supervised"] {
+        for preset in
+            ["ir", "is", "and", "la", "deepcluster", "moco", "simclr", "byol", "emp", "pcp-plus", "supervised"]
+        {
             let out = dir.path().join(format!("{name}-{preset}"));
             let root = dir.path().join(name);
             let args =
@@ -250,6 +257,18 @@ const OWN: &[(&str, &[&str])] = &[
             "train.lr_schedule",
             "train.nesterov",
             "objective.tau",
+            "objective.warmup_rounds",
+        ],
+    ),
+    (
+        "byol",
+        &[
+            "method.system",
+            "augment.hue",
+            "augment.jitter_probability",
+            "network.head",
+            "train.lr_schedule",
+            "train.nesterov",
             "objective.warmup_rounds",
         ],
     ),

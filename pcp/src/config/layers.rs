@@ -23,6 +23,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("moco", include_str!("../../presets/moco.toml")),
     ("moco2", include_str!("../../presets/moco2.toml")),
     ("simclr", include_str!("../../presets/simclr.toml")),
+    ("byol", include_str!("../../presets/byol.toml")),
     ("emp", include_str!("../../presets/emp.toml")),
     ("pcp-plus", include_str!("../../presets/pcp-plus.toml")),
     ("supervised", include_str!("../../presets/supervised.toml")),

@@ -39,6 +39,8 @@ pub struct Resolved {
     pub deepcluster: DeepClusterSettings,
     /// Settings of MoCo only.
     pub moco: MocoSettings,
+    /// Settings of BYOL only.
+    pub byol: ByolSettings,
     /// Settings of EMP-SSL only.
     pub emp: EmpSettings,
     /// Settings of PCP+ only.
@@ -141,6 +143,7 @@ impl Config {
             la: self.la,
             deepcluster: self.deepcluster,
             moco: self.moco,
+            byol: self.byol,
             emp: self.emp,
             plus: self.plus,
             evaluate: e.with(every),
@@ -294,6 +297,7 @@ impl From<Resolved> for Config {
             la: resolved.la,
             deepcluster: resolved.deepcluster,
             moco: resolved.moco,
+            byol: resolved.byol,
             emp: resolved.emp,
             plus: resolved.plus,
             evaluate: e.with(Auto::Value(every)),

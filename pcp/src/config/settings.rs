@@ -2,7 +2,7 @@
 
 use super::TrainSettings;
 use super::systems::{
-    AndSettings, DeepClusterSettings, EmpSettings, LaSettings, MethodSettings, MocoSettings, PlusSettings,
+    AndSettings, ByolSettings, DeepClusterSettings, EmpSettings, LaSettings, MethodSettings, MocoSettings, PlusSettings,
 };
 use pcp_core::kmeans::Search;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,8 @@ pub struct Config {
     pub deepcluster: DeepClusterSettings,
     /// Settings of MoCo only.
     pub moco: MocoSettings,
+    /// Settings of BYOL only.
+    pub byol: ByolSettings,
     /// Settings of EMP-SSL only.
     pub emp: EmpSettings,
     /// Settings of PCP+ only.
@@ -235,6 +237,8 @@ pub enum Head {
     Mlp,
     /// Two layers with batch norm and a ReLU between them, the first of 512.
     Projector,
+    /// The same; and two such layers more, which training alone uses: they predict another embedding from the embedding before scaling.
+    Predictor,
 }
 
 /// The network.
@@ -425,6 +429,9 @@ pub enum FeatureKind {
     /// The embedding before it is scaled to unit length.
     #[serde(skip)]
     RawEmbedding,
+    /// The prediction of another embedding, as a unit vector, in training.
+    #[serde(skip)]
+    Prediction,
     /// The map of a layer, by its index among the network's layers, average-pooled to at most 10,000 numbers.
     #[serde(skip)]
     Map(usize),

@@ -23,6 +23,8 @@ pub enum System {
     Moco,
     /// Two views that attract among all views of the batch (Chen et al. 2020).
     Simclr,
+    /// Each of two views predicts what a moving average of the network makes of the other (Grill et al. 2020).
+    Byol,
     /// Many views of every image, pulled to their mean and spread by the coding rate (Tong et al. 2023, EMP-SSL).
     Emp,
     /// PCP+: the network learns from clusters of patches.
@@ -41,6 +43,7 @@ impl System {
             ("la", System::La),
             ("deepcluster", System::Deepcluster),
             ("moco", System::Moco),
+            ("byol", System::Byol),
             ("emp", System::Emp),
             ("plus", System::Plus),
         ]
@@ -130,6 +133,20 @@ pub struct MocoSettings {
 impl Default for MocoSettings {
     fn default() -> Self {
         MocoSettings { queue: 65536, momentum: 0.999, groups: 4 }
+    }
+}
+
+/// Settings of BYOL only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ByolSettings {
+    /// Share of the old average of the network in an updated one.
+    pub momentum: f64,
+}
+
+impl Default for ByolSettings {
+    fn default() -> Self {
+        ByolSettings { momentum: 0.99 }
     }
 }
 

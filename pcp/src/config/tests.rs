@@ -80,6 +80,8 @@ fn values_out_of_range_name_the_key() {
         "data.size=4",
         "data.std=[0.1,0.0,0.1]",
         "objective.bank_views=3",
+        "byol.momentum=1.5",
+        "network.head=\"predictor\"",
         "emp.views=1",
         "emp.precision=0",
         "network.width=100000000",

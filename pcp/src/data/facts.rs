@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Short side, in pixels, at which pictures are measured; smaller ones stay as they are.
 pub const MEASURED: usize = 256;
 
+/// A copy is about as sharp as the sharpest one if it shows at least this share of its detail.
+const AS_SHARP: f32 = 0.8;
+
 /// What is known about a picture.
 #[derive(Clone, Debug)]
 pub struct PictureFacts {
@@ -29,7 +32,7 @@ pub struct PictureFacts {
 
 impl PictureFacts {
     /// Of a picture of `size`, whose file has `bytes`; `image` may have been shrunk, to [`MEASURED`] at the least.
-    pub(crate) fn new(image: Image, size: Size, bytes: Option<u64>, digest: [u8; 32]) -> PictureFacts {
+    pub fn new(image: Image, size: Size, bytes: Option<u64>, digest: [u8; 32]) -> PictureFacts {
         let small = resize::shrink(image, MEASURED);
         let quality = Quality::of(&small.pixels, small.width);
         let side = small.width.min(small.height);
@@ -53,6 +56,15 @@ impl PictureFacts {
         // An edge of a sharp picture is about 0.6 pixels wide.
         self.side as f32 / self.quality.blur.map_or(1.0, |blur| (blur / 0.6).max(1.0))
     }
+}
+
+/// The best of several copies: of those that are about as sharp as the sharpest, the one with the most pixels, then the largest file, then the
+/// first.
+pub fn best(copies: &[&PictureFacts]) -> usize {
+    let sharpest = copies.iter().map(|facts| facts.detail()).fold(0.0, f32::max);
+    let worth = |at: usize| (copies[at].pixels(), copies[at].bytes);
+    let sharp = (0..copies.len()).filter(|at| copies[*at].detail() >= AS_SHARP * sharpest);
+    sharp.reduce(|best, at| if worth(at) > worth(best) { at } else { best }).unwrap_or(0)
 }
 
 /// The facts about every picture, or why it cannot be read; `tick` gets the number of pictures done.
@@ -111,5 +123,19 @@ mod tests {
         assert!(found[2].as_ref().unwrap_err().contains("not an image"));
         let one = found[3].as_ref().unwrap();
         assert_eq!((one.side, one.detail(), one.thumbnail.pixels[0]), (1, 1.0, 7));
+    }
+
+    #[test]
+    fn the_best_copy_is_the_largest_of_the_sharp_ones() {
+        let facts = |side: usize, blur: Option<f32>, bytes: u64| {
+            let flat = Image { width: 4, height: 4, pixels: vec![9; 48] };
+            let mut facts = PictureFacts::new(flat, Size { width: side, height: side }, Some(bytes), [0; 32]);
+            (facts.side, facts.quality.blur) = (side.min(MEASURED), blur);
+            facts
+        };
+        let (sharp, enlarged, smaller) = (facts(300, None, 10), facts(600, Some(1.5), 99), facts(250, None, 99));
+        assert_eq!(best(&[&enlarged, &smaller, &sharp]), 2, "pixels that show nothing do not count");
+        let again = facts(300, None, 11);
+        assert_eq!((best(&[&sharp, &again]), best(&[&sharp, &sharp]), best(&[&sharp])), (1, 0, 0));
     }
 }

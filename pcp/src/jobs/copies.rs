@@ -11,7 +11,7 @@ use super::part::on_pool;
 use super::source::require_embeddings;
 use super::table::{CsvRow, is_table, write_rows};
 use crate::data::BadFile;
-use crate::data::facts::PictureFacts;
+use crate::data::facts::best;
 use crate::observe::Observer;
 use crate::run::RunFolder;
 use pcp_core::copies::link::Linked;
@@ -30,8 +30,6 @@ use std::sync::Arc;
 
 /// Neighbours by a run's network that are compared with every picture.
 const ASKED: usize = 4;
-/// A picture counts as sharp as the sharpest of its group when it shows this share of its detail.
-const AS_SHARP: f32 = 0.8;
 
 /// Where copies are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,7 +242,7 @@ pub(super) fn grouped(
 /// The members of a group, the best first, then in their order.
 fn members(surveyed: &Surveyed, group: &Linked) -> Vec<Member> {
     let facts = |at: usize| &surveyed.facts[at];
-    let best = best(&group.rows, &facts);
+    let best = group.rows[best(&group.rows.iter().map(|at| facts(*at)).collect::<Vec<_>>())];
     let mut pixels = None;
     let mut member = |at: usize| {
         let (a, b) = (facts(best), facts(at));
@@ -270,14 +268,6 @@ fn members(surveyed: &Surveyed, group: &Linked) -> Vec<Member> {
     };
     let others = group.rows.iter().filter(|at| **at != best).map(|at| member(*at)).collect::<Vec<Member>>();
     [vec![Member { at: best, kind: CopyKind::Best, likeness: 1.0 }], others].concat()
-}
-
-/// The best copy: of those that are about as sharp as the sharpest, the one with the most pixels, then the largest file, then the first.
-fn best<'a>(rows: &[usize], facts: &dyn Fn(usize) -> &'a PictureFacts) -> usize {
-    let sharpest = rows.iter().map(|at| facts(*at).detail()).fold(0.0, f32::max);
-    let worth = |at: usize| (facts(at).pixels(), facts(at).bytes);
-    let sharp = rows.iter().copied().filter(|at| facts(*at).detail() >= AS_SHARP * sharpest);
-    sharp.reduce(|best, at| if worth(at) > worth(best) { at } else { best }).unwrap_or(rows[0])
 }
 
 pub(super) fn result(surveyed: &Surveyed, found: &[Vec<Member>]) -> CopiesResult {

@@ -39,7 +39,10 @@ pub(super) fn recognised(arrays: &[Named]) -> Result<ModelCard> {
         _ => return Err(unknown("there is neither conv1.weight nor features.0.weight of a usual shape".into())),
     };
     let (head, last) = match shape(&format!("{fc}.0.weight")) {
-        Some(_) if shape(&format!("{fc}.3.weight")).is_some() => (Head::Projector, format!("{fc}.3.weight")),
+        Some(_) if shape(&format!("{fc}.3.weight")).is_some() => {
+            let predicts = shape("predictor.0.weight").is_some();
+            (if predicts { Head::Predictor } else { Head::Projector }, format!("{fc}.3.weight"))
+        }
         Some(_) => (Head::Mlp, format!("{fc}.2.weight")),
         None => (Head::Linear, format!("{fc}.weight")),
     };
@@ -128,6 +131,7 @@ mod tests {
             (Arch::Resnet18, 64, Stem::Large, Head::Linear, 224),
             (Arch::Resnet18, 16, Stem::Small, Head::Mlp, 32),
             (Arch::Resnet18, 8, Stem::Small, Head::Projector, 32),
+            (Arch::Resnet18, 8, Stem::Small, Head::Predictor, 32),
             (Arch::Alexnet, 64, Stem::Auto, Head::Linear, 32),
             (Arch::Alexnet, 8, Stem::Auto, Head::Mlp, 32),
             (Arch::Alexnet224, 2, Stem::Auto, Head::Linear, 224),

@@ -26,6 +26,8 @@ pub struct Network {
     pub(super) hidden: Option<layers::ConvBn>,
     /// One layer, or two with a ReLU in between.
     pub(super) head: Vec<layers::Linear>,
+    /// Layers of training alone, which predict another embedding from this one: with batch norm and ReLU, and without.
+    predictor: Option<(layers::ConvBn, layers::Linear)>,
     pub(super) parameters: Vec<Spec>,
     buffers: Vec<Spec>,
     /// The precision that its layers compute in.
@@ -108,29 +110,49 @@ impl Network {
             Body::ResNet(_) => ("fc", weights::Init::Uniform),
             Body::AlexNet(_) => ("classifier.6", alexnet::head_init(config.arch)),
         };
-        let hidden = (config.head == Head::Projector).then(|| {
+        let hidden_layer = |build: &mut Builder, name: &str, from: usize| {
             build.conv_bn(ConvSpec {
                 name: &format!("{name}.0"),
                 norm: &format!("{name}.1"),
-                shape: [HIDDEN, pooled, 1, 1],
+                shape: [HIDDEN, from, 1, 1],
                 conv: kernels::Conv { stride: 1, padding: 0, relu: true },
                 init,
                 bias: false,
                 flat: true,
             })
-        });
+        };
+        let projects = matches!(config.head, Head::Projector | Head::Predictor);
+        let hidden = projects.then(|| hidden_layer(&mut build, name, pooled));
         let head = match config.head {
             Head::Linear => vec![build.linear(name, pooled, config.embedding, init)],
-            Head::Projector => vec![build.linear(&format!("{name}.3"), HIDDEN, config.embedding, init)],
+            Head::Projector | Head::Predictor => {
+                vec![build.linear(&format!("{name}.3"), HIDDEN, config.embedding, init)]
+            }
             Head::Mlp => vec![
                 build.linear(&format!("{name}.0"), pooled, pooled, init),
                 build.linear(&format!("{name}.2"), pooled, config.embedding, init),
             ],
         };
+        let predictor = (config.head == Head::Predictor).then(|| {
+            let hidden = hidden_layer(&mut build, "predictor", config.embedding);
+            (hidden, build.linear("predictor.3", HIDDEN, config.embedding, init))
+        });
         let Builder { parameters, buffers } = build;
         let precision = Precision::F32;
         let (sync_norm, embedding) = (true, config.embedding);
-        Ok(Network { body, hidden, head, parameters, buffers, precision, sync_norm, size, embedding, pooled })
+        Ok(Network {
+            body,
+            hidden,
+            head,
+            predictor,
+            parameters,
+            buffers,
+            precision,
+            sync_norm,
+            size,
+            embedding,
+            pooled,
+        })
     }
 
     /// The network with layers that compute in `precision`.
@@ -168,7 +190,11 @@ impl Network {
     pub fn head_names(&self) -> Vec<String> {
         let names = |layer: &layers::Linear| [layer.weight, layer.bias].map(|i| self.parameters[i].name.clone());
         let hidden = self.hidden.iter().flat_map(|layer| layer.names(&self.parameters, &self.buffers));
-        hidden.chain(self.head.iter().flat_map(names)).collect()
+        let predictor = self
+            .predictor
+            .iter()
+            .flat_map(|(hidden, last)| hidden.names(&self.parameters, &self.buffers).into_iter().chain(names(last)));
+        hidden.chain(self.head.iter().flat_map(names)).chain(predictor).collect()
     }
 
     /// Initial weights, a function of the seed alone.
@@ -212,9 +238,12 @@ impl Network {
         if kind == FeatureKind::Pooled {
             return v;
         }
-        if let Some(layer) = &self.hidden {
+        let normed = |layer: &layers::ConvBn, v: Tensor<2>| {
             let [b, d] = v.dims();
-            v = conv_bn(pass, layer, v.reshape([b, 1, 1, d]), None).reshape([b as i32, -1]);
+            conv_bn(pass, layer, v.reshape([b, 1, 1, d]), None).reshape([b as i32, -1])
+        };
+        if let Some(layer) = &self.hidden {
+            v = normed(layer, v);
         }
         for (i, layer) in self.head.iter().enumerate() {
             let x = if i == 0 { v } else { rectified(v) };
@@ -222,6 +251,9 @@ impl Network {
         }
         if kind == FeatureKind::RawEmbedding {
             return v;
+        }
+        if let Some((hidden, last)) = self.predictor.as_ref().filter(|_| kind == FeatureKind::Prediction) {
+            v = linear(pass, last, normed(hidden, v));
         }
         let length = (v.clone() * v.clone()).sum_dim(1).sqrt().clamp_min(1e-12);
         v / length

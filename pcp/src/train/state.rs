@@ -228,6 +228,7 @@ impl State {
                 arrays.insert("queue".into(), matrix(&queue.rows));
                 queue_next = queue.next;
             }
+            Memory::Average(average) => add_weights("average", average),
             Memory::Classifier(c) => {
                 arrays.insert("classifier/weight".into(), matrix(&c.weight));
                 arrays.insert("classifier/bias".into(), plain(&c.bias));
@@ -329,6 +330,7 @@ fn read_memory(file: &mut Tensors<RunProgress>, network: &Network, initial: Memo
             let rows = matrix(file.take_f32("queue")?)?;
             Memory::Keys { encoder, queue: Arc::new(Queue { rows, next: file.about.queue_next }) }
         }
+        Memory::Average(_) => Memory::Average(read_weights(file, network, "average/")?),
         Memory::Fixed(bank) => {
             let rows = matrix(file.take_f32("bank")?)?;
             Memory::Fixed(Arc::new(Bank { rows, momentum: bank.momentum }))
@@ -424,6 +426,9 @@ pub(super) mod tests {
         if let Memory::Fixed(bank) = &mut state.memory {
             Arc::make_mut(bank).rows = Matrix::new(256, vec![0.25; 5 * 256]);
         }
+        if let Memory::Average(average) = &mut state.memory {
+            *average = network.init(9);
+        }
         if let Memory::Keys { encoder, queue } = &mut state.memory {
             *encoder = network.init(9);
             Arc::make_mut(queue).push(&Matrix::new(128, vec![0.5; 128]));
@@ -433,7 +438,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_state_comes_back_bit_for_bit() {
-        for system in ["pcp", "is", "moco", "deepcluster", "simclr", "emp", "pcp-plus", "supervised"] {
+        for system in ["pcp", "is", "moco", "deepcluster", "simclr", "byol", "emp", "pcp-plus", "supervised"] {
             let (network, plan, state) = state(system);
             let method = method::of(plan.config.method.system);
             let dir = tempfile::tempdir().unwrap();
@@ -450,6 +455,7 @@ pub(super) mod tests {
                 (Memory::Nothing, Memory::Nothing) => {}
                 (Memory::Bank(a), Memory::Bank(b)) | (Memory::Fixed(a), Memory::Fixed(b)) => assert_eq!(a, b),
                 (Memory::Classifier(a), Memory::Classifier(b)) => assert_eq!(a, b),
+                (Memory::Average(a), Memory::Average(b)) => assert_eq!(network.named(a), network.named(b)),
                 (Memory::Keys { encoder: a, queue }, Memory::Keys { encoder: b, queue: other }) => {
                     assert_eq!((network.named(a), queue), (network.named(b), other));
                 }
@@ -464,7 +470,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_checkpoint_without_its_memory_is_refused() {
-        for (system, array) in [("pcp", "bank"), ("moco", "queue"), ("deepcluster", "classifier/weight")] {
+        for (system, array) in
+            [("pcp", "bank"), ("moco", "queue"), ("byol", "average/fc.0.weight"), ("deepcluster", "classifier/weight")]
+        {
             let (network, plan, mut state) = state(system);
             let method = method::of(plan.config.method.system);
             let dir = tempfile::tempdir().unwrap();
@@ -478,7 +486,8 @@ pub(super) mod tests {
             save_without(&state);
             let load = || State::load(&network, method, &plan, &bound(), &path).map(|_| ());
             let e = load().unwrap_err();
-            assert!(e.message.contains(array), "{system}: {e:?}");
+            // Weights are named without the network that has them.
+            assert!(e.message.contains(array.trim_start_matches("average/")), "{system}: {e:?}");
             // Stopped before its first clustering by an earlier version.
             state.progress.batch = 0;
             state.targets = None;

@@ -114,6 +114,7 @@ fn memory_fits(memory: &Memory, initial: &Memory, plan: &Plan) -> bool {
             let same = (a.rows.rows, a.rows.dim) == (b.rows.rows, b.rows.dim);
             same && a.next < a.rows.rows && finite(&a.rows.values) && encoder.is_finite()
         }
+        (Memory::Average(average), Memory::Average(_)) => average.is_finite(),
         (Memory::Classifier(a), Memory::Classifier(b)) => {
             // DeepCluster has a new one for the clusters of every epoch.
             let own = plan.config.method.system == System::Deepcluster;

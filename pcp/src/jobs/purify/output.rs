@@ -175,7 +175,7 @@ fn page(
     let mut tiles = vec![
         tile("Images", s.rows, &format!("of {} numbers each", s.dim)),
         tile("Clusters", s.clusters, &format!("from {}", s.clusters_from)),
-        tile("Clean", clean, "clean.csv"),
+        tile("Kept", clean, "clean.csv"),
         tile("Taken out", s.rows - clean, "suspicious.csv"),
         tile("Pulled back", s.pulled_back, &format!("by {} votes", s.votes)),
         tile("Dropped", s.dropped, &format!("votes from {}", s.votes_from)),

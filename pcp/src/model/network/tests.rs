@@ -157,19 +157,25 @@ fn images_too_small_for_alexnet_are_refused() {
 #[test]
 fn gradients_match_finite_differences() {
     let net = network(Arch::Resnet18, 4, 16);
-    check_gradients(&net, &["fc.weight", "layer2.0.conv2.weight", "layer3.1.bn1.weight", "conv1.weight"]);
-    let head = config::NetworkSettings { width: 4, head: Head::Projector, ..Config::default().network };
-    check_gradients(&Network::new(&head, 16).unwrap(), &["fc.3.weight", "fc.1.weight", "fc.0.weight", "conv1.weight"]);
+    let kind = FeatureKind::Embedding;
+    check_gradients(&net, kind, &["fc.weight", "layer2.0.conv2.weight", "layer3.1.bn1.weight", "conv1.weight"]);
+    let with = |head: Head| {
+        let settings = config::NetworkSettings { width: 4, head, ..Config::default().network };
+        Network::new(&settings, 16).unwrap()
+    };
+    check_gradients(&with(Head::Projector), kind, &["fc.3.weight", "fc.1.weight", "fc.0.weight", "conv1.weight"]);
+    let names = ["predictor.3.weight", "predictor.1.weight", "predictor.0.weight", "fc.3.weight"];
+    check_gradients(&with(Head::Predictor), FeatureKind::Prediction, &names);
 }
 
 /// Compares gradients of these parameters with differences of the loss.
-fn check_gradients(net: &Network, names: &[&str]) {
+fn check_gradients(net: &Network, kind: FeatureKind, names: &[&str]) {
     let mut weights = net.init(5);
     // A fixed direction: the loss is its product with the embeddings.
     let direction: Vec<f32> = batch(1, 16, 9).pixels[..512].to_vec();
     let loss = |weights: &Weights| {
         let direction = direction.clone();
-        let step = net.step(weights, batch(4, 16, 4), 2, dropout(&[0, 1]), FeatureKind::Embedding, |v| {
+        let step = net.step(weights, batch(4, 16, 4), 2, dropout(&[0, 1]), kind, |v| {
             let value: f64 = v.values.iter().zip(&direction).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             (value, direction)
         });
@@ -341,6 +347,7 @@ fn the_graph_computes_what_the_network_does() {
         (Arch::Resnet18, 4, 17, Head::Linear),
         (Arch::Resnet18, 2, 70, Head::Mlp),
         (Arch::Resnet18, 4, 17, Head::Projector),
+        (Arch::Resnet18, 4, 17, Head::Predictor),
         (Arch::Alexnet, 4, 16, Head::Linear),
         (Arch::Alexnet224, 2, 63, Head::Linear),
     ] {
