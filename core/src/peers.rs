@@ -25,6 +25,11 @@ pub trait Peers: Debug + Send + Sync {
         self.count()
     }
 
+    /// How many programs these are: fewer than `count` where some of them are [parts] of one.
+    fn processes(&self) -> usize {
+        self.count()
+    }
+
     /// Gives every process everyone's bytes, one process after the other; process p has `counts[p]` of them.
     fn all_gather(&self, own: &[u8], counts: &[usize], all: &mut [u8]);
 
@@ -80,6 +85,16 @@ impl Team {
     /// These processes; `wanted` is requested where this one is to stop.
     pub fn new(peers: Arc<dyn Peers>, wanted: Cancel) -> Team {
         Team { peers, wanted }
+    }
+
+    /// The processes.
+    pub fn peers(&self) -> &Arc<dyn Peers> {
+        &self.peers
+    }
+
+    /// The flag by which this process is asked to stop.
+    pub fn wanted(&self) -> &Cancel {
+        &self.wanted
     }
 
     /// Requests `agreed` in all processes, once any of them is to stop: so all of them stop at the same place.
@@ -222,13 +237,12 @@ impl dyn Peers + '_ {
     }
 }
 
-#[doc(hidden)]
-pub mod threads;
+pub mod parts;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::threads::together;
+    use crate::peers::parts::together;
 
     #[test]
     fn rows_are_divided_without_gap_and_evenly() {

@@ -130,6 +130,7 @@ impl Config {
         let limits: &[(&str, u64, u64)] = &[
             ("network.width", c.network.width as u64, 4096),
             ("network.embedding", c.network.embedding as u64, 65536),
+            ("train.parts", c.train.parts as u64, 4096),
             ("train.batch", c.train.batch as u64, 1 << 20),
             ("clusters.runs", u64::from(c.clusters.runs), 1000),
             ("purify.history", c.purify.history.or(1) as u64, 10_000),

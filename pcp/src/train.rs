@@ -392,7 +392,7 @@ fn finish(setup: &Setup, state: &mut State) -> Result<RunResult> {
         data: setup.about.data.clone(),
         precision: setup.plan.config.train.precision,
         threads: rayon::current_num_threads(),
-        processes: setup.team().count(),
+        processes: setup.team().processes(),
         version: setup.about.version.clone(),
         revision: setup.about.revision.clone(),
     };

@@ -39,7 +39,7 @@ pub fn kmeans_among(
 mod tests {
     use super::*;
     use crate::kmeans::{Search, kmeans};
-    use crate::peers::threads::together;
+    use crate::peers::parts::together;
     use crate::testing::blobs;
 
     #[test]

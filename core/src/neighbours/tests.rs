@@ -238,7 +238,7 @@ fn any_number_of_processes_finds_the_same_neighbours_to_the_bit() {
     let queries = crate::testing::blobs(5, 61, 16, 0.5, 3).normalised();
     for count in [1, 2, 3] {
         for k in [1, 20] {
-            let both = crate::peers::threads::together(count, |peers| {
+            let both = crate::peers::parts::together(count, |peers| {
                 (nearest_among(&*peers, &queries, &bank, k, false), nearest_among(&*peers, &bank, &bank, k, true))
             });
             let alone = (nearest(&queries, &bank, k, false, &|_| ()), nearest(&bank, &bank, k, true, &|_| ()));
@@ -246,6 +246,6 @@ fn any_number_of_processes_finds_the_same_neighbours_to_the_bit() {
         }
     }
     let two = Matrix::new(2, vec![1.0, 0.0, 0.0, 1.0]);
-    let found = crate::peers::threads::together(3, |peers| nearest_among(&*peers, &two, &two, 1, true));
+    let found = crate::peers::parts::together(3, |peers| nearest_among(&*peers, &two, &two, 1, true));
     assert!(found.iter().all(|found| found.index == [1, 0]), "more processes than queries");
 }

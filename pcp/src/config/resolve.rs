@@ -229,6 +229,7 @@ impl<A> TrainSettings<A> {
             momentum: self.momentum,
             nesterov: self.nesterov,
             sync_norm: self.sync_norm,
+            parts: self.parts,
             weight_decay: self.weight_decay,
             precision,
             init_from: self.init_from,

@@ -41,6 +41,9 @@ pub struct TrainSettings<Computed = PrecisionChoice> {
     pub nesterov: bool,
     /// Whether batch norm has the statistics of the whole batch where several processes share it; otherwise each those of its own rows.
     pub sync_norm: bool,
+    /// Parts of a batch that are computed apart and added up in their order, by processes or, where these are fewer, by threads: with as many
+    /// parts, the result has the same bits on any number of processes. 0: as many as processes.
+    pub parts: usize,
     /// Weight decay, on all parameters.
     pub weight_decay: f64,
     /// Precision of the network's layers. Auto: f32.
@@ -62,6 +65,7 @@ impl Default for TrainSettings {
             momentum: 0.9,
             nesterov: false,
             sync_norm: true,
+            parts: 0,
             weight_decay: 5e-4,
             precision: PrecisionChoice::Auto,
             init_from: String::new(),

@@ -68,7 +68,7 @@ fn read_one(bytes: &mut &[u8]) -> Option<Outcome> {
 mod tests {
     use super::*;
     use pcp_core::peers::Alone;
-    use pcp_core::peers::threads::together;
+    use pcp_core::peers::parts::together;
 
     #[test]
     fn outcomes_are_read_as_they_were_written() {

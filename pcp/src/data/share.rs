@@ -161,7 +161,7 @@ impl Route {
 mod tests {
     use super::*;
     use pcp_core::cancel::Cancel;
-    use pcp_core::peers::threads::together;
+    use pcp_core::peers::parts::together;
 
     #[test]
     fn shares_of_all_processes_are_the_batch() {

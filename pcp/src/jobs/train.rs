@@ -3,6 +3,7 @@
 mod extend;
 mod minutes;
 mod notes;
+mod parts;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -116,7 +117,7 @@ impl TrainResult {
 /// Trains a network, and leaves embeddings, purified clusters and a result in a run folder. When it is cancelled, everything is saved
 /// first, and [`resume`] goes on.
 pub fn train(options: &TrainOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
-    begin(options, None, observer)
+    begin_in_parts(options, None, observer)
 }
 
 /// Trains by a method of the caller's own; `resume` does not know it.
@@ -125,7 +126,18 @@ pub fn train_with(
     method: &'static dyn Method,
     observer: &Arc<dyn Observer>,
 ) -> Result<TrainResult> {
-    begin(options, Some(method), observer)
+    begin_in_parts(options, Some(method), observer)
+}
+
+fn begin_in_parts(
+    options: &TrainOptions,
+    method: Option<&'static dyn Method>,
+    observer: &Arc<dyn Observer>,
+) -> Result<TrainResult> {
+    let parts = options.request.config()?.train.parts;
+    parts::in_parts(&options.team, parts, observer, |team, observer| {
+        begin(&TrainOptions { team: team.clone(), ..options.clone() }, method, observer)
+    })
 }
 
 fn begin(
@@ -174,6 +186,13 @@ fn begin(
 /// Goes on with a run that was cancelled or killed; the result is bit for bit that of a run that was not. Of a finished run it returns the
 /// result.
 pub fn resume(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
+    let parts = RunFolder::open(&options.run)?.read_any_config()?.0.train.parts;
+    parts::in_parts(&options.team, parts, observer, |team, observer| {
+        go_on(&ResumeOptions { team: team.clone(), ..options.clone() }, observer)
+    })
+}
+
+fn go_on(options: &ResumeOptions, observer: &Arc<dyn Observer>) -> Result<TrainResult> {
     let (path, team) = (&options.run, &options.team);
     agree(team, &options.caller)?;
     let run = RunFolder::open(path)?;
@@ -343,7 +362,7 @@ fn trained_by(processes: usize, config: &Resolved) -> Result<()> {
     if processes > 1 && matches!(system, System::Plus | System::Patches) {
         return Err(Error::usage(
             format!("patches are learned by one process, not by {processes}"),
-            "train another system, such as `--preset pcp`, or start one process",
+            "train another system, such as `--preset pcp`, or start one process, with `train.parts` 0",
         ));
     }
     Ok(())

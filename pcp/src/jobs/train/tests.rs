@@ -100,3 +100,56 @@ fn a_forecast_has_every_epoch() {
     let found = forecast(&request, Some(4), &crate::observe::silent()).unwrap();
     assert!(found.epochs.len() == 2 && found.seconds > 0.0, "{found:?}");
 }
+
+/// A run of PCP and IS's loss in this many parts, on this many processes (threads here), the last epoch by others: all that it leaves.
+fn in_parts(dir: &Path, parts: usize, first: usize, later: usize) -> Vec<Vec<u8>> {
+    /// Cancels when the first epoch is over.
+    #[derive(Default)]
+    struct Stops(Cancel);
+    impl Observer for Stops {
+        fn epoch(&self, _: &crate::run::EpochRecord) {
+            self.0.request();
+        }
+        fn cancel(&self) -> &Cancel {
+            &self.0
+        }
+    }
+    let out = dir.join(format!("run-{parts}-{first}-{later}"));
+    let mut options = tiny(&out).set(&format!("train.parts={parts}")).unwrap();
+    options.request.presets = vec!["pcp".into()];
+    let done = |processes: usize, job: &(dyn Fn(Team, &Arc<dyn Observer>) -> Result<TrainResult> + Sync)| {
+        let found = pcp_core::peers::parts::together(processes, |peers| {
+            let observer: Arc<dyn Observer> = Arc::new(Stops::default());
+            // Several processes stop together; one of them alone by its observer.
+            let team = if processes == 1 { Team::default() } else { Team::new(peers, observer.cancel().clone()) };
+            job(team, &observer)
+        });
+        found.into_iter().next().unwrap()
+    };
+    let begun = done(first, &|team, observer| train(&TrainOptions { team, ..options.clone() }, observer));
+    assert_eq!(begun.unwrap_err().kind, pcp_core::error::Kind::Stopped);
+    let result =
+        done(later, &|team, _| resume(&ResumeOptions { team, ..ResumeOptions::new(&out) }, &crate::observe::silent()));
+    assert_eq!(result.unwrap().result.processes, 1, "all of them are threads of this one");
+    let file = |name: &str| std::fs::read(out.join(name)).unwrap();
+    ["model.safetensors", "embeddings.npy", "clusters.csv"].map(file).to_vec()
+}
+
+#[test]
+fn with_as_many_parts_any_number_of_processes_gives_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = in_parts(dir.path(), 3, 1, 1);
+    assert!(one == in_parts(dir.path(), 3, 1, 2), "one process, then two");
+    assert!(one == in_parts(dir.path(), 3, 3, 1), "three processes, then one");
+    assert!(one != in_parts(dir.path(), 2, 1, 1), "other parts have other sums");
+}
+
+#[test]
+fn parts_are_refused_where_one_process_learns_patches() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = tiny(&dir.path().join("run")).set("train.parts=2").unwrap();
+    options.request.presets = vec!["pcp-plus".into()];
+    let e = train(&options, &crate::observe::silent()).unwrap_err();
+    assert!(e.message.contains("patches are learned by one process") && e.hint.contains("train.parts"), "{e:?}");
+    assert!(!options.out.unwrap().exists());
+}

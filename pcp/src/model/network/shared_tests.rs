@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config;
 use pcp_core::cancel::Cancel;
 use pcp_core::peers::Team;
-use pcp_core::peers::threads::together;
+use pcp_core::peers::parts::together;
 use pcp_core::rng::Purpose;
 
 fn network(arch: Arch, width: usize) -> Network {
