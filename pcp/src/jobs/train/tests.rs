@@ -29,6 +29,19 @@ impl Observer for Told {
     }
 }
 
+/// Cancels when an epoch is over.
+#[derive(Default)]
+struct StopsAfterEpoch(Cancel);
+
+impl Observer for StopsAfterEpoch {
+    fn epoch(&self, _: &crate::run::EpochRecord) {
+        self.0.request();
+    }
+    fn cancel(&self) -> &Cancel {
+        &self.0
+    }
+}
+
 fn tiny(out: &Path) -> TrainOptions {
     let settings = ["data.limit=16", "data.size=16", "network.width=4", "train.epochs=2", "train.batch=8"];
     let options = settings.iter().fold(TrainOptions::new("bundled"), |options, s| options.set(s).unwrap());
@@ -69,19 +82,8 @@ fn a_run_is_told_of_logged_and_read_back() {
 fn a_cancelled_run_is_resumed_to_the_same_result() {
     let dir = tempfile::tempdir().unwrap();
     let whole = train(&tiny(&dir.path().join("whole")), &crate::observe::silent()).unwrap();
-    /// Cancels when the first epoch is over.
-    #[derive(Default)]
-    struct Stops(Cancel);
-    impl Observer for Stops {
-        fn epoch(&self, _: &crate::run::EpochRecord) {
-            self.0.request();
-        }
-        fn cancel(&self) -> &Cancel {
-            &self.0
-        }
-    }
     let out = dir.path().join("stopped");
-    let stops: Arc<dyn Observer> = Arc::new(Stops::default());
+    let stops: Arc<dyn Observer> = Arc::new(StopsAfterEpoch::default());
     let e = train(&tiny(&out), &stops).unwrap_err();
     assert!(e.hint.contains("`resume`"), "{e:?}");
     let told = Arc::new(Told::default());
@@ -101,36 +103,28 @@ fn a_forecast_has_every_epoch() {
     assert!(found.epochs.len() == 2 && found.seconds > 0.0, "{found:?}");
 }
 
-/// A run of PCP and IS's loss in this many parts, on this many processes (threads here), the last epoch by others: all that it leaves.
+/// What the first of this many processes (threads here) returns.
+fn by_processes<T: Send>(processes: usize, job: impl Fn(Team, &Arc<dyn Observer>) -> T + Sync) -> T {
+    let found = pcp_core::peers::parts::together(processes, |peers| {
+        let observer: Arc<dyn Observer> = Arc::new(StopsAfterEpoch::default());
+        // Several processes stop together; one of them alone by its observer.
+        let team = if processes == 1 { Team::default() } else { Team::new(peers, observer.cancel().clone()) };
+        job(team, &observer)
+    });
+    found.into_iter().next().unwrap()
+}
+
+/// A run of PCP in this many parts, the first epoch by this many processes, the last by others: all that it leaves.
 fn in_parts(dir: &Path, parts: usize, first: usize, later: usize) -> Vec<Vec<u8>> {
-    /// Cancels when the first epoch is over.
-    #[derive(Default)]
-    struct Stops(Cancel);
-    impl Observer for Stops {
-        fn epoch(&self, _: &crate::run::EpochRecord) {
-            self.0.request();
-        }
-        fn cancel(&self) -> &Cancel {
-            &self.0
-        }
-    }
     let out = dir.join(format!("run-{parts}-{first}-{later}"));
     let mut options = tiny(&out).set(&format!("train.parts={parts}")).unwrap();
     options.request.presets = vec!["pcp".into()];
-    let done = |processes: usize, job: &(dyn Fn(Team, &Arc<dyn Observer>) -> Result<TrainResult> + Sync)| {
-        let found = pcp_core::peers::parts::together(processes, |peers| {
-            let observer: Arc<dyn Observer> = Arc::new(Stops::default());
-            // Several processes stop together; one of them alone by its observer.
-            let team = if processes == 1 { Team::default() } else { Team::new(peers, observer.cancel().clone()) };
-            job(team, &observer)
-        });
-        found.into_iter().next().unwrap()
-    };
-    let begun = done(first, &|team, observer| train(&TrainOptions { team, ..options.clone() }, observer));
+    let begun = by_processes(first, |team, observer| train(&TrainOptions { team, ..options.clone() }, observer));
     assert_eq!(begun.unwrap_err().kind, pcp_core::error::Kind::Stopped);
-    let result =
-        done(later, &|team, _| resume(&ResumeOptions { team, ..ResumeOptions::new(&out) }, &crate::observe::silent()));
-    assert_eq!(result.unwrap().result.processes, 1, "all of them are threads of this one");
+    let options = ResumeOptions::new(&out);
+    let done =
+        by_processes(later, |team, _| resume(&ResumeOptions { team, ..options.clone() }, &crate::observe::silent()));
+    assert_eq!(done.unwrap().result.processes, 1, "all of them are threads of this one");
     let file = |name: &str| std::fs::read(out.join(name)).unwrap();
     ["model.safetensors", "embeddings.npy", "clusters.csv"].map(file).to_vec()
 }
