@@ -186,12 +186,17 @@ function curves(run) {
   const c = run.curves;
   if (!c || !c.epoch.length) return null;
   const line = (name, key, colour) => ({ name, x: c.epoch, y: c[key], colour });
+  const f = run.judged, judged = (name, key, colour) => ({ name, x: f.epoch, y: f[key], colour });
   const accent = "var(--accent)";
   const charts = [
     chart({ title: "kNN", unit: " %", lines: [line("accuracy", "knn", accent), line("classifier", "classifier", "var(--dropped)")] }),
     chart({ title: "Loss", lines: [line("all", "loss", accent), line("instances", "loss_instance", "var(--instance)"), line("clusters", "loss_cluster", "var(--kept)"), line("warm-up", "loss_is", "var(--dropped)")] }),
     chart({ title: "Clusters (logarithmic)", log: true, lines: [line("K", "clusters", accent)] }),
     chart({ title: "Purification", unit: " %", floor: 0, lines: [line("kept", "kept", "var(--kept)"), line("dropped", "dropped", "var(--dropped)"), line("pulled back", "pulled_back", "var(--pulled)")] }),
+    ...(f ? [
+      chart({ title: "Purification, judged by labels", unit: " %", floor: 0, lines: [judged("of what was removed, did not belong", "precision", accent), judged("of what did not belong, was removed", "recall", "var(--dropped)")] }),
+      chart({ title: "Purity of clusters", unit: " %", lines: [judged("after purification", "after", "var(--kept)"), judged("before", "before", "var(--instance)")] }),
+    ] : []),
     chart({ title: "Churn", unit: " %", floor: 0, lines: [line("cluster partners that changed", "churn", accent)] }),
     chart({ title: "Directions in use", floor: 0, lines: [line("effective rank", "effective_rank", accent)] }),
     chart({ title: "Learning rate", log: true, lines: [line("lr", "lr", accent)] }),

@@ -27,6 +27,7 @@ pub use page::{DRAWING, STYLE, page};
 
 use crate::data::augment::Augmenter;
 use crate::data::{Dataset, Images, Labels, Source};
+use crate::evaluate::clusters::filters;
 use crate::run::RunFolder;
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::io::atomic::is_there;
@@ -46,6 +47,8 @@ use std::time::Instant;
 
 /// Points of the map.
 const POINTS: usize = 10_000;
+/// Epochs whose purification is judged by labels, at the most.
+const JUDGED: usize = 100;
 /// Images that may not belong, at the most.
 const OUTLIERS: usize = 30;
 /// Images whose neighbours are shown, and how many of each.
@@ -146,6 +149,10 @@ pub fn run_section(
     let mut notes = std::mem::take(&mut contents.notes);
     let images = pictures(&contents, images, &mut notes);
     let mut pool = Pool::default();
+    let judged = filters(run, JUDGED).unwrap_or_else(|e| {
+        notes.push(format!("Purification is not judged by labels: {}.", e.message));
+        Vec::new()
+    });
 
     let clustering = contents
         .grouping
@@ -197,6 +204,7 @@ pub fn run_section(
         "warnings": contents.warnings.iter().map(|(w, times)| (w.to_string(), times)).collect::<Vec<_>>(),
         "notes": notes,
         "curves": curves::curves(&contents.records, contents.config.train.epochs, contents.images()),
+        "judged": curves::judged(&judged, contents.config.train.epochs),
         "classes": contents.labels.as_ref().map(|labels| &labels.classes),
         "grouped": contents.grouped,
         "clusters": clustering.as_ref().map(Clustering::list),

@@ -239,12 +239,15 @@ pub fn drawn_rows(ids: &[u64], most: usize, seed: u64) -> Vec<usize> {
     drawn
 }
 
-/// What purification did in every epoch of `run` whose clusters are kept, in order; nothing without labels.
-pub fn filters(run: &RunFolder) -> Result<Vec<EpochFilter>> {
+/// What purification did in the epochs of `run` whose clusters are kept, in order, of more than `most` epochs that many, evenly spaced, with the
+/// first and the last; nothing without labels.
+pub fn filters(run: &RunFolder, most: usize) -> Result<Vec<EpochFilter>> {
     let epochs = run.epochs_with_clusters()?;
     if epochs.is_empty() {
         return Ok(Vec::new());
     }
+    let read = epochs.len().min(most.max(1));
+    let epochs = (0..read).map(|i| epochs[i * (epochs.len() - 1) / (read - 1).max(1)]);
     let files = run.read_files()?;
     let Some(names) = files.iter().map(|f| f.label.as_deref()).collect::<Option<Vec<&str>>>() else {
         return Ok(Vec::new());
@@ -269,7 +272,7 @@ pub fn filters(run: &RunFolder) -> Result<Vec<EpochFilter>> {
         let score = FilterScore::new(&grouping.cluster, &grouping.status, &of, classes.len());
         Ok(EpochFilter { round, epoch, score })
     };
-    epochs.into_iter().map(one).collect()
+    epochs.map(one).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Curves over the epochs, thinned so that the pages of long runs stay small.
 
+use crate::evaluate::clusters::EpochFilter;
 use crate::run::EpochRecord;
+use pcp_core::scores::FilterScore;
 use serde_json::{Value, json};
 
 /// The most points of a curve.
@@ -52,5 +54,22 @@ pub fn curves(records: &[EpochRecord], epochs: u32, images: usize) -> Value {
         "knn": column(&|r| r.knn),
         "classifier": column(&|r| r.classifier),
         "lr": column(&|r| Some(f64::from(r.lr))),
+    })
+}
+
+/// Purification judged by labels, epoch by epoch, in percent: of what it removed, the share that did not belong (precision); of what did not belong, the
+/// share that it removed (recall); the share of members that are of their cluster's majority, before and after. `None` where nothing was removed in any epoch.
+pub fn judged(filters: &[EpochFilter], epochs: u32) -> Option<Value> {
+    filters.iter().any(|filter| filter.score.removed > 0).then(|| {
+        let column = |of: &dyn Fn(&FilterScore) -> Option<f64>| -> Vec<Option<f64>> {
+            filters.iter().map(|filter| of(&filter.score).map(|share| (share * 1e4).round() / 100.0)).collect()
+        };
+        json!({
+            "epoch": filters.iter().map(|filter| filter.round * epochs + filter.epoch + 1).collect::<Vec<_>>(),
+            "precision": column(&|score| score.precision),
+            "recall": column(&|score| score.recall),
+            "before": column(&|score| score.purity_before),
+            "after": column(&|score| score.purity_after),
+        })
     })
 }

@@ -89,7 +89,7 @@ pub fn eval_clusters(options: &EvalClustersOptions, observer: &Arc<dyn Observer>
     }
     let run = RunFolder::open(&options.run)?;
     let (config, _) = run.read_config()?;
-    let (filter, of_run) = (filters(&run)?, of_run(&run, config.train.seed)?);
+    let (filter, of_run) = (filters(&run, usize::MAX)?, of_run(&run, config.train.seed)?);
     let embedded = EmbeddedSplit::new(&run, &config, options.best, None, observer)?;
     let labels = embedded.labels().cloned();
     let images = embedded.features.rows;
