@@ -17,6 +17,7 @@ use pulp::{Arch, Simd, WithSimd};
 pub const WIDTH: usize = 32;
 
 /// Row vectors, rearranged for the kernel: panels of [`WIDTH`] rows, `[panel][dim][WIDTH]`, the last filled up with zeros.
+#[derive(Clone)]
 pub struct Packed {
     dim: usize,
     values: Vec<f32>,

@@ -12,16 +12,22 @@
 //! All of that is done at one or several levels: the image, and the image halved again and again, in which a patch sees more. Codes of the
 //! levels are put one after the other. Of few images, a committee of readouts learns more than one does ([`Patches::committee`]).
 //!
+//! On top of the first level there may be a second layer: patches of codes are clustered in turn ([`SecondSettings`]).
+//!
 //! Steps 1, 2 and 4 are one matrix product: `Z` and the centroids are folded into filters. Its results are summed while
 //! they are in the first cache and never stored, and a filter and its mirror image cost as much as one.
 
 mod centroids;
 mod encode;
 mod extract;
+mod file;
+mod second;
 mod zca;
 
 pub use crate::readout::{Readout, ReadoutSettings};
 pub use extract::FLAT;
+pub use file::Shaped;
+pub use second::{Second, SecondSettings};
 
 use crate::cancel::Cancel;
 use crate::dots::paired::PackedPairs;
@@ -31,6 +37,7 @@ use crate::matrix::Matrix;
 use crate::readout::ReadoutLearner;
 use crate::rng::{Key, Purpose};
 use crate::scatter::Scatter;
+use second::SecondLayer;
 use serde::{Deserialize, Serialize};
 
 /// Images that are encoded at a time.
@@ -98,6 +105,8 @@ pub struct PatchSettings {
     pub cells: usize,
     /// Levels: the image, and as many times its halves less one. The step halves, too, down to 1.
     pub levels: usize,
+    /// The second layer, on top of the first level.
+    pub second: SecondSettings,
     /// Everything random follows from it.
     pub seed: u64,
 }
@@ -114,6 +123,7 @@ impl Default for PatchSettings {
             epsilon: 0.1,
             cells: 2,
             levels: 1,
+            second: SecondSettings::default(),
             seed: 0,
         }
     }
@@ -147,7 +157,7 @@ impl PatchSettings {
             let message = format!("a grid of {} cells a side is finer than the patches of an image", self.cells);
             return Err(Error::usage(message, format!("give patches.cells at most {coarsest}")));
         }
-        Ok(())
+        self.second.check(self, self.level(side, 0).positions)
     }
 
     /// The images of `side` pixels at a level.
@@ -157,13 +167,13 @@ impl PatchSettings {
     }
 
     /// Rows and columns of the filters of all levels.
-    pub fn filter_shape(&self) -> (usize, usize) {
+    fn filter_shape(&self) -> (usize, usize) {
         (self.levels * self.centroids, self.dim() + 1)
     }
 
     /// Numbers of an encoded image.
     pub fn features(&self) -> usize {
-        self.levels * self.level_features()
+        self.levels * self.level_features() + self.cells * self.cells * 2 * self.second.centroids
     }
 
     /// Numbers of an image that is encoded at one level.
@@ -188,7 +198,8 @@ pub struct Level {
     pub positions: usize,
 }
 
-/// Filters learned from patches; they turn an image into `levels * cells^2 * 2 * centroids` numbers that are 0 or more.
+/// Filters learned from patches; they turn an image into [`PatchSettings::features`] numbers that are 0 or more.
+#[derive(Clone)]
 pub struct Patches {
     settings: PatchSettings,
     side: usize,
@@ -196,6 +207,7 @@ pub struct Patches {
     filters: Matrix,
     /// The filters of every level.
     packed: Vec<PackedPairs>,
+    second: Option<SecondLayer>,
 }
 
 impl Patches {
@@ -211,18 +223,34 @@ impl Patches {
             let mut patches = extract::sampled(images, settings, level, cancel)?;
             let whitening = zca::Zca::learn(&patches, settings.patch, settings.epsilon)?;
             whitening.apply(&mut patches);
-            let centroids = centroids::learn(&patches, settings, level, cancel)?;
+            let key = Key { purpose: Purpose::PatchCentroids, seed: settings.seed, round: 0, epoch: level as u32 };
+            let wanted = centroids::Wanted { k: settings.centroids, iterations: settings.iterations, key };
+            let mirror = |from: &[f32], to: &mut [f32]| extract::mirrored(from, settings.patch, to);
+            let centroids = centroids::learn(&patches, &wanted, &mirror, cancel)?;
             filters.extend(whitening.fold(&centroids).values);
         }
-        Ok(Patches::new(settings.clone(), side, Matrix::new(settings.dim() + 1, filters)))
+        let mut patches = Patches::of_filters(settings.clone(), side, Matrix::new(settings.dim() + 1, filters));
+        if settings.second.centroids > 0 {
+            patches.second = Some(SecondLayer::learn(&patches, images, cancel)?);
+        }
+        Ok(patches)
     }
 
-    /// Patches from their filters, as [`Patches::filters`] gives them.
-    pub fn new(settings: PatchSettings, side: usize, filters: Matrix) -> Patches {
+    /// Areas along a side at a level: codes are averaged over areas where there is a second layer on top, and over cells elsewhere.
+    pub fn areas(&self, level: usize) -> usize {
+        let (settings, second) = (&self.settings, &self.settings.second);
+        match second.centroids > 0 && level == 0 {
+            true => second.areas_of(settings, settings.level(self.side, 0).positions),
+            false => settings.cells,
+        }
+    }
+
+    /// The first layer.
+    fn of_filters(settings: PatchSettings, side: usize, filters: Matrix) -> Patches {
         assert_eq!((filters.rows, filters.dim), settings.filter_shape(), "filters of other settings");
         let of_level = |rows: &[f32]| encode::packed(&Matrix::new(filters.dim, rows.to_vec()), settings.patch);
         let packed = filters.values.chunks_exact(settings.centroids * filters.dim).map(of_level).collect();
-        Patches { settings, side, filters, packed }
+        Patches { settings, side, filters, packed, second: None }
     }
 
     /// The settings.
@@ -240,12 +268,18 @@ impl Patches {
         &self.filters
     }
 
+    /// The second layer, if there is one.
+    pub fn second(&self) -> Option<&Second> {
+        self.second.as_ref().map(|layer| &layer.learned)
+    }
+
     /// Numbers of an encoded image.
     pub fn features(&self) -> usize {
         self.settings.features()
     }
 
-    /// The images `range` encoded, a row each: for every level and every cell of the grid, the positive sides of all centroids, then the negative.
+    /// The images `range` encoded, a row each: for every level and then the second layer, for every cell of the grid, the positive sides of all centroids, then
+    /// the negative.
     pub fn encode(&self, images: &dyn Images, range: std::ops::Range<usize>, cancel: &Cancel) -> Result<Matrix> {
         self.encode_rows(images, &range.collect::<Vec<_>>(), cancel)
     }

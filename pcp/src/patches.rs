@@ -132,7 +132,7 @@ impl PatchModel {
         &self.readout
     }
 
-    /// Writes a safetensors file: `filters`, `readout.mean` and `readout.map`, described by its card.
+    /// Writes a safetensors file: the arrays of the patches, `readout.mean` and `readout.map`, described by its card.
     pub fn save(&self, path: &Path) -> Result<()> {
         self.tensors().write(path)
     }
@@ -143,13 +143,12 @@ impl PatchModel {
     }
 
     fn tensors(&self) -> Tensors<PatchCard> {
-        let matrix = |m: &Matrix| Array::F32(vec![m.rows, m.dim], m.values.clone());
-        let arrays = [
-            ("filters".to_string(), matrix(self.patches.filters())),
-            ("readout.map".to_string(), matrix(&self.readout.map)),
-            ("readout.mean".to_string(), Array::F32(vec![self.readout.mean.len()], self.readout.mean.clone())),
-        ];
-        Tensors { about: self.card.clone(), arrays: arrays.into() }
+        let Readout { mean, map } = &self.readout;
+        let mut arrays = self.patches.arrays("");
+        arrays.push(("readout.map".into(), (vec![map.rows, map.dim], map.values.clone())));
+        arrays.push(("readout.mean".into(), (vec![mean.len()], mean.clone())));
+        let arrays = arrays.into_iter().map(|(name, (shape, values))| (name, Array::F32(shape, values)));
+        Tensors { about: self.card.clone(), arrays: arrays.collect() }
     }
 
     /// The model in a file that [`save`](Self::save) wrote.
@@ -157,24 +156,21 @@ impl PatchModel {
         let mut file = Tensors::<PatchCard>::read(path)?;
         let settings = &file.about.patch_model;
         settings.check().map_err(|e| e.at(path))?;
-        let (rows, codes) = (settings.patches.filter_shape(), settings.patches.features());
+        let (side, settings) = (settings.side, settings.patches.clone());
+        let codes = settings.features();
+        let patches =
+            Patches::from_arrays(settings, side, "", &mut |name| file.take_f32(name)).map_err(|e| e.at(path))?;
+        let (map, mean) = (file.take_f32("readout.map")?, file.take_f32("readout.mean")?);
         let wrong = |what: &str| {
             let message = format!("{}: {what} has another shape than its card says", path.display());
             Error::file(message, "use another file, or learn it again")
         };
-        let (filters, map, mean) =
-            (file.take_f32("filters")?, file.take_f32("readout.map")?, file.take_f32("readout.mean")?);
-        if filters.0 != [rows.0, rows.1] {
-            return Err(wrong("filters"));
-        }
         if map.0.len() != 2 || map.0[0] == 0 || map.0[1] != codes {
             return Err(wrong("readout.map"));
         }
         if mean.0 != [codes] {
             return Err(wrong("readout.mean"));
         }
-        let settings = file.about.patch_model.clone();
-        let patches = Patches::new(settings.patches, settings.side, Matrix::new(rows.1, filters.1));
         let readout = Readout { mean: mean.1, map: Matrix::new(codes, map.1) };
         Ok(PatchModel { card: file.about, patches, readout })
     }

@@ -12,6 +12,7 @@ pub trait VisitPairs {
 }
 
 /// Vectors apart: the even parts, and the odd parts, with as many panels.
+#[derive(Clone)]
 pub struct PackedPairs {
     even: Packed,
     odd: Packed,

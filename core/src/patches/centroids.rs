@@ -1,29 +1,40 @@
 //! Spherical k-means in which a centroid stands for its negative and its mirror image, too: an edge is an edge whichever side is
 //! bright, and whichever way it leans.
 
-use super::{PatchSettings, extract};
 use crate::cancel::Cancel;
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::error::Result;
 use crate::matrix::{Matrix, normalise};
-use crate::rng::{Key, Purpose};
+use crate::rng::Key;
 use rayon::prelude::*;
 
 /// Rows of a unit of parallel work.
 const BLOCK: usize = 2048;
 
-/// `settings.centroids` unit vectors such that every row of `patches` has a large `|x . c|` with one of them or its mirror image.
-pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, level: usize, cancel: &Cancel) -> Result<Matrix> {
-    let (k, d) = (settings.centroids, patches.dim);
-    let key = Key { purpose: Purpose::PatchCentroids, seed: settings.seed, round: 0, epoch: level as u32 };
+/// How many centroids are learned, and how.
+pub(super) struct Wanted {
+    /// How many, k.
+    pub k: usize,
+    /// Updates.
+    pub iterations: usize,
+    /// Randomness derives from it.
+    pub key: Key,
+}
+
+/// Writes the mirror image of a row.
+pub(super) type Mirror<'a> = &'a (dyn Fn(&[f32], &mut [f32]) + Sync);
+
+/// `wanted.k` unit vectors such that every row of `patches` has a large `|x . c|` with one of them or its mirror image.
+pub(super) fn learn(patches: &Matrix, wanted: &Wanted, mirror: Mirror, cancel: &Cancel) -> Result<Matrix> {
+    let (k, d) = (wanted.k, patches.dim);
     let drawn = |c: usize, iteration: u32| {
-        let mut random = key.stream(c as u64, iteration);
+        let mut random = wanted.key.stream(c as u64, iteration);
         let mut row: Vec<f32> = (0..d).map(|_| random.normal()).collect();
         normalise(&mut row);
         row
     };
-    let mut centroids = with_mirrors((0..k).flat_map(|c| drawn(c, 0)).collect(), settings.patch, d);
-    for iteration in 0..settings.iterations {
+    let mut centroids = with_mirrors((0..k).flat_map(|c| drawn(c, 0)).collect(), mirror, d);
+    for iteration in 0..wanted.iterations {
         cancel.check()?;
         let packed = Packed::new(&centroids.values, d);
         let blocks = patches.values.par_chunks(BLOCK * d);
@@ -34,9 +45,8 @@ pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, level: usize, ca
             || vec![0.0f32; d],
             |turned, (c, row)| {
                 for block in &sums {
-                    let (own, mirror) = (&block[c * d..][..d], &block[(k + c) * d..][..d]);
-                    extract::mirrored(mirror, settings.patch, turned);
-                    row.iter_mut().zip(own).zip(&*turned).for_each(|((a, b), m)| *a += b + m);
+                    mirror(&block[(k + c) * d..][..d], turned);
+                    row.iter_mut().zip(&block[c * d..][..d]).zip(&*turned).for_each(|((a, b), m)| *a += b + m);
                 }
                 normalise(row);
                 if row.iter().all(|x| *x == 0.0) {
@@ -44,18 +54,18 @@ pub(super) fn learn(patches: &Matrix, settings: &PatchSettings, level: usize, ca
                 }
             },
         );
-        centroids = with_mirrors(values, settings.patch, d);
+        centroids = with_mirrors(values, mirror, d);
     }
     centroids.values.truncate(k * d);
     Ok(Matrix::new(d, centroids.values))
 }
 
 /// The rows, and behind them their mirror images.
-fn with_mirrors(mut values: Vec<f32>, patch: usize, d: usize) -> Matrix {
+fn with_mirrors(mut values: Vec<f32>, mirror: Mirror, d: usize) -> Matrix {
     let own = values.len();
     values.resize(2 * own, 0.0);
     let (own, mirrors) = values.split_at_mut(own);
-    own.chunks_exact(d).zip(mirrors.chunks_exact_mut(d)).for_each(|(c, m)| extract::mirrored(c, patch, m));
+    own.chunks_exact(d).zip(mirrors.chunks_exact_mut(d)).for_each(|(c, m)| mirror(c, m));
     Matrix::new(d, values)
 }
 

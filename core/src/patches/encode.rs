@@ -13,24 +13,30 @@ use crate::matrix::Matrix;
 use rayon::prelude::*;
 
 pub(super) fn encode(patches: &Patches, images: &dyn Images, rows: &[usize], cancel: &Cancel) -> Result<Matrix> {
-    let (side, dim) = (patches.side, patches.features());
-    assert_eq!(images.side(), side, "images of another size than the patches were learned from");
+    let dim = patches.features();
     let mut values = vec![0.0f32; rows.len() * dim];
     values.par_chunks_mut(dim).zip(rows).try_for_each_init(
         || Scratch::new(patches),
         |scratch, (out, &i)| {
             cancel.check()?;
-            images.read(i, &mut scratch.image)?;
-            for (level, out) in out.chunks_exact_mut(patches.settings.level_features()).enumerate() {
-                if level > 0 {
-                    extract::halve(&mut scratch.image, side >> (level - 1));
+            scratch.read(images, i)?;
+            let (levels, second) = out.split_at_mut(patches.settings.levels * patches.settings.level_features());
+            for (level, out) in levels.chunks_exact_mut(patches.settings.level_features()).enumerate() {
+                scratch.sum(patches, level);
+                scratch.code(patches, level, out);
+                if let (0, Some(layer)) = (level, &patches.second) {
+                    layer.encode(patches, scratch, second);
                 }
-                scratch.encode(patches, level, out);
             }
             Ok::<(), crate::error::Error>(())
         },
     )?;
     Ok(Matrix { rows: rows.len(), dim, values })
+}
+
+/// The first of `of` positions that belongs to `part` of `parts` along a side: position p belongs to part `p * parts / of`.
+pub(super) fn first(part: usize, parts: usize, of: usize) -> usize {
+    (part * of).div_ceil(parts)
 }
 
 /// Numbers of the even part of a patch, with the constant, and of its odd part.
@@ -74,59 +80,132 @@ pub(super) fn packed(filters: &Matrix, patch: usize) -> PackedPairs {
 }
 
 /// Memory for one image.
-struct Scratch {
+pub(super) struct Scratch {
     image: Vec<f32>,
     /// One patch.
     patch: Vec<f32>,
     /// Patches of one cell, contrast normalised and split; behind the even part, a 1 for the filter's constant.
     rows: Vec<f32>,
-    /// `[cells^2, 4, filters filled up to WIDTH]`: own and positive, own and negative, mirrored and positive, mirrored and negative.
+    /// The area of every row, counted within the cell.
+    area_of: Vec<u32>,
+    /// `[cells^2, areas of a cell, 4, filters filled up to WIDTH]`: own and positive, own and negative, mirrored and positive, mirrored and negative.
     sums: Vec<f32>,
+    /// `[cells^2, 4, filters filled up to WIDTH]`: the sums of the areas of a cell.
+    cells: Vec<f32>,
 }
 
 impl Scratch {
-    fn new(patches: &Patches) -> Scratch {
+    pub fn new(patches: &Patches) -> Scratch {
         let settings = &patches.settings;
-        let padded = settings.centroids.next_multiple_of(WIDTH);
+        let strip = 4 * settings.centroids.next_multiple_of(WIDTH);
+        let areas = (0..settings.levels).map(|level| patches.areas(level)).max().unwrap_or(1);
         Scratch {
             image: vec![0.0; patches.side * patches.side * 3],
             patch: vec![0.0; settings.dim()],
             rows: Vec::new(),
-            sums: vec![0.0; settings.cells * settings.cells * 4 * padded],
+            area_of: Vec::new(),
+            sums: vec![0.0; areas * areas * strip],
+            cells: vec![0.0; settings.cells * settings.cells * strip],
         }
     }
 
-    /// Encodes the image, which is that of `level`.
-    fn encode(&mut self, patches: &Patches, level: usize, out: &mut [f32]) {
+    /// Opens image `i`.
+    pub fn read(&mut self, images: &dyn Images, i: usize) -> Result<()> {
+        assert_eq!(
+            images.side() * images.side() * 3,
+            self.image.len(),
+            "images of another size than the patches were learned from"
+        );
+        images.read(i, &mut self.image)
+    }
+
+    /// Adds up, area by area and cell by cell, what the products at `level` have above the threshold. Levels come in order, from 0.
+    pub fn sum(&mut self, patches: &Patches, level: usize) {
+        if level > 0 {
+            extract::halve(&mut self.image, patches.side >> (level - 1));
+        }
         let settings = &patches.settings;
-        let (cells, k) = (settings.cells, settings.centroids);
-        let (Level { side, stride, positions }, padded) =
-            (settings.level(patches.side, level), k.next_multiple_of(WIDTH));
-        // Position p belongs to cell p * cells / positions.
-        let first = |cell: usize| (cell * positions).div_ceil(cells);
-        self.sums.fill(0.0);
-        for (cell, sums) in self.sums.chunks_exact_mut(4 * padded).enumerate() {
-            let (y, x) = (cell / cells, cell % cells);
+        let (cells, areas) = (settings.cells, patches.areas(level));
+        let Level { side, stride, positions } = settings.level(patches.side, level);
+        let padded = settings.centroids.next_multiple_of(WIDTH);
+        // Areas of a cell along a side.
+        let within = areas / cells;
+        let strip = within * within * 4 * padded;
+        self.sums[..cells * cells * strip].fill(0.0);
+        self.cells.fill(0.0);
+        for cell in 0..cells * cells {
             self.rows.clear();
-            for row in first(y)..first(y + 1) {
-                for column in first(x)..first(x + 1) {
-                    let corner = (row * stride, column * stride);
-                    extract::copy(&self.image, side, settings.patch, corner, &mut self.patch);
-                    extract::normalise_contrast(&mut self.patch);
-                    push(&self.patch, settings.patch, &mut self.rows);
+            self.area_of.clear();
+            for area in 0..within * within {
+                let y = cell / cells * within + area / within;
+                let x = cell % cells * within + area % within;
+                for row in first(y, areas, positions)..first(y + 1, areas, positions) {
+                    for column in first(x, areas, positions)..first(x + 1, areas, positions) {
+                        extract::copy(
+                            &self.image,
+                            side,
+                            settings.patch,
+                            (row * stride, column * stride),
+                            &mut self.patch,
+                        );
+                        extract::normalise_contrast(&mut self.patch);
+                        push(&self.patch, settings.patch, &mut self.rows);
+                        self.area_of.push(area as u32);
+                    }
                 }
             }
-            products(&self.rows, &patches.packed[level], &mut Above { threshold: settings.threshold, padded, sums });
+            let sums = &mut self.sums[cell * strip..][..strip];
+            let mut above = Above::new(settings.threshold, padded, sums, &self.area_of);
+            products(&self.rows, &patches.packed[level], &mut above);
+            let total = &mut self.cells[cell * 4 * padded..][..4 * padded];
+            for area in sums.chunks_exact(4 * padded) {
+                total.iter_mut().zip(area).for_each(|(t, s)| *t += s);
+            }
         }
-        let count = |cell: usize| first(cell + 1) - first(cell);
+    }
+
+    /// The code of the level that was summed last.
+    pub fn code(&self, patches: &Patches, level: usize, out: &mut [f32]) {
+        let settings = &patches.settings;
+        let (cells, k) = (settings.cells, settings.centroids);
+        let positions = settings.level(patches.side, level).positions;
+        CellSums { sums: &self.cells, padded: k.next_multiple_of(WIDTH), k, cells, positions }.code(out);
+    }
+
+    /// The sums of an area of level 0, the distance between their four parts, and the patches of the area.
+    pub fn area(&self, patches: &Patches, y: usize, x: usize) -> (&[f32], usize, usize) {
+        let (cells, areas) = (patches.settings.cells, patches.areas(0));
+        let (within, positions) = (areas / cells, patches.settings.level(patches.side, 0).positions);
+        let padded = patches.settings.centroids.next_multiple_of(WIDTH);
+        let cell = y / within * cells + x / within;
+        let at = cell * within * within + y % within * within + x % within;
+        let count = |area: usize| first(area + 1, areas, positions) - first(area, areas, positions);
+        (&self.sums[at * 4 * padded..][..4 * padded], padded, count(y) * count(x))
+    }
+}
+
+/// Sums over the cells of a grid, `[cells^2, 4, padded]`, of `positions` patches a side.
+pub(super) struct CellSums<'a> {
+    pub sums: &'a [f32],
+    pub padded: usize,
+    pub k: usize,
+    pub cells: usize,
+    pub positions: usize,
+}
+
+impl CellSums<'_> {
+    /// The code: the mean of an image and its mirror image, for every cell the positive sides of all centroids, then the negative.
+    pub fn code(&self, out: &mut [f32]) {
+        let CellSums { sums, padded, k, cells, positions } = *self;
+        let count = |cell: usize| first(cell + 1, cells, positions) - first(cell, cells, positions);
         for (c, out) in out.chunks_exact_mut(2 * k).enumerate() {
             let (y, x) = (c / cells, c % cells);
             // The mirror image of the cell may be larger or smaller by one.
             let (own, mirror) = (y * cells + x, y * cells + cells - 1 - x);
             let [own_scale, mirror_scale] = [x, cells - 1 - x].map(|x| 0.5 / (count(y) * count(x)) as f32);
             for (sign, out) in out.chunks_exact_mut(k).enumerate() {
-                let own = &self.sums[(own * 4 + sign) * padded..][..k];
-                let mirror = &self.sums[(mirror * 4 + 2 + sign) * padded..][..k];
+                let own = &sums[(own * 4 + sign) * padded..][..k];
+                let mirror = &sums[(mirror * 4 + 2 + sign) * padded..][..k];
                 out.iter_mut().zip(own).zip(mirror).for_each(|((o, s), m)| *o = s * own_scale + m * mirror_scale);
             }
         }
@@ -143,18 +222,47 @@ fn push(values: &[f32], patch: usize, rows: &mut Vec<f32>) {
     even[evens - 1] = 1.0;
 }
 
-/// Adds up what is above the threshold, on both sides, for filters and their mirror images.
-struct Above<'a> {
+/// Adds up what is above the threshold, on both sides, for filters and their mirror images: `[areas, 4, padded]`.
+pub(super) struct Above<'a> {
     threshold: f32,
     padded: usize,
     sums: &'a mut [f32],
+    /// The area of every row, in order; with none, all rows are of one area.
+    area_of: &'a [u32],
+    /// The panel that is visited, and its next row.
+    panel: usize,
+    row: usize,
+}
+
+impl<'a> Above<'a> {
+    pub fn new(threshold: f32, padded: usize, sums: &'a mut [f32], area_of: &'a [u32]) -> Above<'a> {
+        Above { threshold, padded, sums, area_of, panel: 0, row: 0 }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, first: usize, area: usize, sums: &[[f32; WIDTH]; 4]) {
+        let of_area = &mut self.sums[area * 4 * self.padded..][..4 * self.padded];
+        for (total, sums) in of_area.chunks_exact_mut(self.padded).zip(sums) {
+            total[first..first + WIDTH].iter_mut().zip(sums).for_each(|(t, s)| *t += s);
+        }
+    }
 }
 
 impl VisitPairs for Above<'_> {
     #[inline(always)]
     fn visit(&mut self, first: usize, even: &[[f32; WIDTH]], odd: &[[f32; WIDTH]]) {
+        if first != self.panel {
+            (self.panel, self.row) = (first, 0);
+        }
         let mut sums = [[0.0f32; WIDTH]; 4];
+        let mut area = self.area_of.get(self.row).copied().unwrap_or(0);
         for (even, odd) in even.iter().zip(odd) {
+            let next = self.area_of.get(self.row).copied().unwrap_or(0);
+            if next != area {
+                self.add(first, area as usize, &sums);
+                (sums, area) = ([[0.0f32; WIDTH]; 4], next);
+            }
+            self.row += 1;
             for i in 0..WIDTH {
                 let (own, mirror) = (even[i] + odd[i], even[i] - odd[i]);
                 sums[0][i] += (own - self.threshold).max(0.0);
@@ -163,8 +271,6 @@ impl VisitPairs for Above<'_> {
                 sums[3][i] += (-mirror - self.threshold).max(0.0);
             }
         }
-        for (total, sums) in self.sums.chunks_exact_mut(self.padded).zip(&sums) {
-            total[first..first + WIDTH].iter_mut().zip(sums).for_each(|(t, s)| *t += s);
-        }
+        self.add(first, area as usize, &sums);
     }
 }

@@ -44,6 +44,12 @@ fn settings() -> PatchSettings {
     PatchSettings { centroids: 20, samples: 2000, iterations: 4, ..PatchSettings::default() }
 }
 
+/// With a second layer on a grid of `areas`.
+fn two_layers(areas: usize) -> PatchSettings {
+    let second = SecondSettings { centroids: 7, areas, numbers: 6, samples: 500, ..SecondSettings::default() };
+    PatchSettings { second, ..settings() }
+}
+
 fn learned(settings: &PatchSettings) -> Patches {
     Patches::learn(&images(40), settings, &Cancel::default()).unwrap()
 }
@@ -78,14 +84,11 @@ fn slow_code(patches: &Patches, image: &[f32]) -> Vec<f64> {
     out
 }
 
-/// One patch and one filter at a time.
-fn slow_level(patches: &Patches, level: usize, image: &[f32], (side, stride): (usize, usize)) -> Vec<f64> {
-    let PatchSettings { patch, centroids: k, cells, threshold, .. } = *patches.settings();
+/// What every filter and then every mirrored filter has at every position of the image at a level, and its negative: `[positions^2][2][2 * centroids]`.
+fn slow_products(patches: &Patches, level: usize, image: &[f32], (side, stride): (usize, usize)) -> Vec<[Vec<f64>; 2]> {
+    let PatchSettings { patch, centroids: k, threshold, .. } = *patches.settings();
     let positions = (side - patch) / stride + 1;
-    let cell = |p: usize| p * cells / positions;
-    let mut sums = vec![vec![0.0f64; 4 * k]; cells * cells];
-    let mut counts = vec![0.0f64; cells * cells];
-    for at in 0..positions * positions {
+    let at_position = |at: usize| {
         let (y, x) = (at / positions, at % positions);
         let mut values: Vec<f32> = Vec::new();
         for dy in 0..patch {
@@ -97,33 +100,93 @@ fn slow_level(patches: &Patches, level: usize, image: &[f32], (side, stride): (u
         }
         extract::normalise_contrast(&mut values);
         values.push(1.0);
-        let place = cell(y) * cells + cell(x);
-        counts[place] += 1.0;
-        for filter in 0..2 * k {
+        let product = |filter: usize| {
             let mut row = patches.filters().row(level * k + filter % k).to_vec();
             if filter >= k {
                 let own = row.clone();
                 extract::mirrored(&own[..own.len() - 1], patch, &mut row[..own.len() - 1]);
             }
-            let product: f64 = row.iter().zip(&values).map(|(f, v)| f64::from(*f) * f64::from(*v)).sum();
-            sums[place][filter] += (product - f64::from(threshold)).max(0.0);
-            sums[place][2 * k + filter] += (-product - f64::from(threshold)).max(0.0);
+            row.iter().zip(&values).map(|(f, v)| f64::from(*f) * f64::from(*v)).sum::<f64>()
+        };
+        let all: Vec<f64> = (0..2 * k).map(product).collect();
+        [1.0, -1.0].map(|sign| all.iter().map(|x| (sign * x - f64::from(threshold)).max(0.0)).collect())
+    };
+    (0..positions * positions).map(at_position).collect()
+}
+
+/// These averaged over the cells of a grid; an image and its mirror image count the same.
+fn slow_cells(products: &[[Vec<f64>; 2]], cells: usize) -> Vec<f64> {
+    let (positions, k) = (products.len().isqrt(), products[0][0].len() / 2);
+    let of_cell = |cell: usize| {
+        let inside = move |at: &usize| {
+            at / positions * cells / positions == cell / cells && at % positions * cells / positions == cell % cells
+        };
+        let inside: Vec<usize> = (0..products.len()).filter(inside).collect();
+        move |sign: usize, filter: usize| {
+            inside.iter().map(|at| products[*at][sign][filter]).sum::<f64>() / inside.len() as f64
         }
-    }
+    };
     let mut out = Vec::new();
-    for y in 0..cells {
-        for x in 0..cells {
-            let (own, mirror) = (y * cells + x, y * cells + cells - 1 - x);
-            for sign in 0..2 {
-                for c in 0..k {
-                    let own_part = sums[own][sign * 2 * k + c] / counts[own];
-                    let mirror_part = sums[mirror][sign * 2 * k + k + c] / counts[mirror];
-                    out.push((own_part + mirror_part) / 2.0);
-                }
-            }
+    for cell in 0..cells * cells {
+        let (own, mirror) = (of_cell(cell), of_cell(cell / cells * cells + cells - 1 - cell % cells));
+        for sign in 0..2 {
+            out.extend((0..k).map(|c| (own(sign, c) + mirror(sign, k + c)) / 2.0));
         }
     }
     out
+}
+
+/// One patch and one filter at a time.
+fn slow_level(patches: &Patches, level: usize, image: &[f32], size: (usize, usize)) -> Vec<f64> {
+    slow_cells(&slow_products(patches, level, image, size), patches.settings().cells)
+}
+
+/// The second layer, one area, one patch and one filter at a time.
+fn slow_second(patches: &Patches, image: &[f32], areas: usize) -> Vec<f64> {
+    let (settings, second) = (patches.settings(), patches.second().unwrap());
+    let (k, SecondSettings { patch, threshold, .. }) = (settings.centroids, settings.second.clone());
+    let products = slow_products(patches, 0, image, (patches.side(), settings.stride));
+    let positions = products.len().isqrt();
+    let root = |area: usize, sign: usize, filter: usize| {
+        let inside = (0..products.len()).filter(|at| {
+            at / positions * areas / positions == area / areas && at % positions * areas / positions == area % areas
+        });
+        let all: Vec<f64> = inside.map(|at| products[at][sign][filter]).collect();
+        (all.iter().sum::<f64>() / all.len() as f64).sqrt()
+    };
+    let numbers_of = |area: usize| -> Vec<f64> {
+        let column = |i: usize| (root(area, i / k, i % k), root(area, i / k, k + i % k));
+        let all: Vec<(f64, f64)> = (0..2 * k).map(column).collect();
+        let even = |row: &[f32]| {
+            let centred = all.iter().zip(&second.mean).map(|((o, m), mean)| o + m - f64::from(*mean));
+            centred.zip(row).map(|(x, d)| x * f64::from(*d)).sum()
+        };
+        let odd = |row: &[f32]| all.iter().zip(row).map(|((o, m), d)| (o - m) * f64::from(*d)).sum();
+        let evens = second.even.values.chunks(2 * k).map(even);
+        evens.chain(second.odd.values.chunks(2 * k).map(odd)).collect()
+    };
+    let reduced: Vec<Vec<f64>> = (0..areas * areas).map(numbers_of).collect();
+    let (places, evens) = (areas - patch + 1, second.even.rows);
+    let of_place = |at: usize| {
+        let area = |dy: usize, dx: usize| &reduced[(at / places + dy) * areas + at % places + dx];
+        let places_within = || (0..patch * patch).map(|i| (i / patch, i % patch));
+        let own: Vec<f64> = places_within().flat_map(|(dy, dx)| area(dy, dx).clone()).collect();
+        let length = own.iter().map(|x| x * x).sum::<f64>().sqrt();
+        // A mirrored filter has with a patch the product that the filter has with the mirrored patch.
+        let turned = |(dy, dx): (usize, usize)| {
+            let numbers = area(dy, patch - 1 - dx).iter().enumerate();
+            numbers.map(|(i, x)| if i < evens { *x } else { -x }).collect::<Vec<f64>>()
+        };
+        let mirrored: Vec<f64> = places_within().flat_map(turned).collect();
+        let product = |patch: &[f64], f: usize| {
+            second.filters.row(f).iter().zip(patch).map(|(f, x)| f64::from(*f) * x).sum::<f64>() / length
+        };
+        let k = second.filters.rows;
+        let all: Vec<f64> =
+            (0..2 * k).map(|f| if f < k { product(&own, f) } else { product(&mirrored, f - k) }).collect();
+        [1.0, -1.0].map(|sign| all.iter().map(|x| (sign * x - f64::from(threshold)).max(0.0)).collect())
+    };
+    slow_cells(&(0..places * places).map(of_place).collect::<Vec<_>>(), settings.cells)
 }
 
 #[test]
@@ -147,11 +210,71 @@ fn codes_match_the_definition() {
 }
 
 #[test]
+fn codes_of_the_second_layer_match_the_definition() {
+    // As many areas as there are patches, and fewer; an odd number has one too many for two cells.
+    for (wanted, areas, patch, stride, levels, numbers) in
+        [(4, 4, 2, 1, 1, 6), (99, 6, 3, 2, 1, 2), (11, 10, 1, 1, 2, 99), (3, 2, 1, 2, 1, 7)]
+    {
+        let mut settings = PatchSettings { stride, levels, ..two_layers(wanted) };
+        (settings.second.patch, settings.second.numbers) = (patch, numbers);
+        let patches = learned(&settings);
+        let codes = patches.encode(&images(3), 0..3, &Cancel::default()).unwrap();
+        let own = levels * 4 * 40;
+        assert_eq!(codes.dim, own + 4 * 14);
+        assert_eq!((codes.dim, patches.second().unwrap().filters.rows), (patches.features(), 7));
+        let mut image = vec![0.0; 16 * 16 * 3];
+        for i in 0..3 {
+            images(3).read(i, &mut image).unwrap();
+            let (first, second) = codes.row(i).split_at(own);
+            for (fast, slow) in first.iter().zip(slow_code(&patches, &image)) {
+                assert!((f64::from(*fast) - slow).abs() < 1e-4, "{fast} and {slow}");
+            }
+            for (fast, slow) in second.iter().zip(slow_second(&patches, &image, areas)) {
+                assert!((f64::from(*fast) - slow).abs() < 1e-4, "{fast} and {slow}, areas {areas}");
+            }
+            assert!(second.iter().any(|x| *x > 0.0));
+        }
+    }
+}
+
+/// Where the grids divide the patches evenly.
+#[test]
 fn an_image_and_its_mirror_image_have_the_same_code() {
-    let patches = learned(&settings());
-    let code = |mirrored| patches.encode(&MadeUp { mirrored, ..images(4) }, 0..4, &Cancel::default()).unwrap().values;
-    for (a, b) in code(false).iter().zip(code(true)) {
-        assert!((a - b).abs() < 1e-4, "{a} and {b}");
+    for (areas, patch) in [(0, 0), (6, 1), (6, 3), (2, 1)] {
+        let mut settings = if areas == 0 { settings() } else { two_layers(areas) };
+        settings.second.patch = patch;
+        let patches = learned(&settings);
+        let code =
+            |mirrored| patches.encode(&MadeUp { mirrored, ..images(4) }, 0..4, &Cancel::default()).unwrap().values;
+        for (a, b) in code(false).iter().zip(code(true)) {
+            assert!((a - b).abs() < 1e-4, "{a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn arrays_come_back_and_others_are_refused_by_name() {
+    let settings = two_layers(4);
+    let patches = learned(&settings);
+    let arrays = patches.arrays("x.");
+    let read = |arrays: &[(String, Shaped)]| {
+        let mut take = |name: &str| match arrays.iter().find(|(other, _)| other == name) {
+            Some((_, array)) => Ok(array.clone()),
+            None => Err(Error::file(format!("{name} is missing"), "use another file")),
+        };
+        Patches::from_arrays(settings.clone(), 16, "x.", &mut take)
+    };
+    let again = read(&arrays).unwrap();
+    assert_eq!(again.arrays("x."), arrays);
+    let codes = |patches: &Patches| patches.encode(&images(2), 0..2, &Cancel::default()).unwrap();
+    assert_eq!(codes(&again), codes(&patches));
+    assert_eq!(arrays.len(), 5);
+    for wrong in 0..5 {
+        let mut other = arrays.clone();
+        other[wrong].1.0.push(1);
+        assert!(read(&other).err().unwrap().message.contains(&arrays[wrong].0));
+        other.remove(wrong);
+        assert!(read(&other).err().unwrap().message.contains(&arrays[wrong].0));
     }
 }
 
@@ -160,7 +283,7 @@ fn the_number_of_threads_changes_no_bit() {
     let on = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let patches = learned(&settings());
+            let patches = learned(&two_layers(4));
             let (clean, other) = (images(12), MadeUp { mirrored: true, ..images(12) });
             let readout = ReadoutSettings { components: 8, ..ReadoutSettings::default() };
             let readout = patches.learn_readout(&[&clean, &other], 100, &readout, &Cancel::default()).unwrap();
@@ -199,7 +322,7 @@ fn no_image_one_image_and_equal_images() {
     assert_eq!(e.kind, Kind::Data);
     for (count, flat) in [(1, false), (5, true)] {
         let collection = MadeUp { flat, ..images(count) };
-        let patches = Patches::learn(&collection, &settings(), &Cancel::default()).unwrap();
+        let patches = Patches::learn(&collection, &two_layers(4), &Cancel::default()).unwrap();
         let codes = patches.encode(&collection, 0..count, &Cancel::default()).unwrap();
         assert!(codes.values.iter().all(|x| x.is_finite() && *x >= 0.0));
         let readout =
@@ -210,6 +333,11 @@ fn no_image_one_image_and_equal_images() {
 
 #[test]
 fn settings_that_cannot_work_are_refused() {
+    let with = |change: fn(&mut SecondSettings)| {
+        let mut settings = two_layers(4);
+        change(&mut settings.second);
+        settings
+    };
     for (wrong, named) in [
         (PatchSettings { patch: 17, ..settings() }, "patches of 17"),
         (PatchSettings { stride: 0, ..settings() }, "stride"),
@@ -217,6 +345,11 @@ fn settings_that_cannot_work_are_refused() {
         (PatchSettings { levels: 0, ..settings() }, "levels"),
         (PatchSettings { levels: 3, ..settings() }, "do not fit into images of 4"),
         (PatchSettings { levels: 99, ..settings() }, "do not fit into images of 0"),
+        (two_layers(1), "on a grid of 0 areas"),
+        (with(|second| second.patch = 4), "second.patch cannot be 4"),
+        (with(|second| second.patch = 0), "second.patch cannot be 0"),
+        (with(|second| second.numbers = 1), "second.numbers cannot be 1"),
+        (with(|second| second.samples = 0), "second.samples is 0"),
     ] {
         let e = Patches::learn(&images(4), &wrong, &Cancel::default()).err().unwrap();
         assert!(e.kind == Kind::Usage && e.message.contains(named), "{e:?}");

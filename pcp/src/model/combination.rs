@@ -65,7 +65,7 @@ impl fmt::Debug for Combination {
 }
 
 /// The names of its arrays in files.
-const FILTERS: &str = "patches.filters";
+const PATCHES: &str = "patches.";
 const CODES_MEAN: &str = "patches.readout.mean";
 const CODES_MAP: &str = "patches.readout.map";
 const POOLED_MEAN: &str = "pooled.readout.mean";
@@ -73,8 +73,7 @@ const POOLED_MAP: &str = "pooled.readout.map";
 
 impl Combination {
     /// Puts both together: the patches with the readout of their codes, and the readout of the network's pooled features.
-    pub fn new(card: CombinationCard, filters: Matrix, codes: Readout, pooled: Readout) -> Combination {
-        let patches = Patches::new(card.patches.clone(), card.side, filters);
+    pub fn new(card: CombinationCard, patches: Patches, codes: Readout, pooled: Readout) -> Combination {
         Combination { card, patches, codes, pooled }
     }
 
@@ -83,24 +82,27 @@ impl Combination {
         let matrix = |m: &Matrix| Array::F32(vec![m.rows, m.dim], m.values.clone());
         let list = |v: &[f32]| Array::F32(vec![v.len()], v.to_vec());
         let all = [
-            (FILTERS, matrix(self.patches.filters())),
             (CODES_MEAN, list(&self.codes.mean)),
             (CODES_MAP, matrix(&self.codes.map)),
             (POOLED_MEAN, list(&self.pooled.mean)),
             (POOLED_MAP, matrix(&self.pooled.map)),
         ];
-        all.into_iter().map(|(name, array)| (name.to_string(), array)).collect()
+        let patches = self.patches.arrays(PATCHES).into_iter();
+        let patches = patches.map(|(name, (shape, values))| (name, Array::F32(shape, values)));
+        patches.chain(all.into_iter().map(|(name, array)| (name.to_string(), array))).collect()
     }
 
     /// The reverse of [`arrays`](Self::arrays), for a network with `pooled` features.
     pub fn from_arrays(card: CombinationCard, arrays: &BTreeMap<String, Array>, pooled: usize) -> Result<Combination> {
         card.patches.check(card.side)?;
-        let matrix = |name: &str, rows: Option<usize>, dim: usize| match arrays.get(name) {
+        let mut take = |name: &str| match arrays.get(name) {
+            Some(Array::F32(shape, values)) => Ok((shape.clone(), values.clone())),
+            _ => Err(other(name)),
+        };
+        let patches = Patches::from_arrays(card.patches.clone(), card.side, PATCHES, &mut take)?;
+        let matrix = |name: &str, dim: usize| match arrays.get(name) {
             Some(Array::F32(shape, values)) if shape.len() == 2 && shape[0] > 0 && shape[1] == dim => {
-                match rows.is_none_or(|rows| rows == shape[0]) {
-                    true => Ok(Matrix { rows: shape[0], dim, values: values.clone() }),
-                    false => Err(other(name)),
-                }
+                Ok(Matrix { rows: shape[0], dim, values: values.clone() })
             }
             _ => Err(other(name)),
         };
@@ -108,17 +110,16 @@ impl Combination {
             Some(Array::F32(shape, values)) if shape[..] == [len] => Ok(values.clone()),
             _ => Err(other(name)),
         };
-        let ((rows, dim), features) = (card.patches.filter_shape(), card.patches.features());
-        let filters = matrix(FILTERS, Some(rows), dim)?;
-        let codes = Readout { mean: list(CODES_MEAN, features)?, map: matrix(CODES_MAP, None, features)? };
-        let pooled = Readout { mean: list(POOLED_MEAN, pooled)?, map: matrix(POOLED_MAP, None, pooled)? };
+        let features = card.patches.features();
+        let codes = Readout { mean: list(CODES_MEAN, features)?, map: matrix(CODES_MAP, features)? };
+        let pooled = Readout { mean: list(POOLED_MEAN, pooled)?, map: matrix(POOLED_MAP, pooled)? };
         if !(0.0..=1.0).contains(&card.weight) {
             return Err(Error::file(
                 format!("the network's share is {}", card.weight),
                 "use the file as it was written",
             ));
         }
-        Ok(Combination::new(card, filters, codes, pooled))
+        Ok(Combination::new(card, patches, codes, pooled))
     }
 
     /// Patch features of squares, `[images, side, side, 3]`, values from 0 to 1.
@@ -207,6 +208,7 @@ fn side_by_side(a: &Matrix, b: &Matrix, weight: f64) -> Matrix {
 pub(super) mod tests {
     use super::*;
     use crate::config::{Config, NetworkSettings};
+    use pcp_core::patches::SecondSettings;
     use std::sync::Arc;
 
     fn wave(n: usize, step: f32) -> Vec<f32> {
@@ -215,15 +217,27 @@ pub(super) mod tests {
 
     /// A combination for a network with `pooled` features.
     pub fn made_combination(pooled: usize, weight: f64) -> Combination {
-        let patches = PatchSettings { patch: 4, centroids: 3, stride: 2, ..PatchSettings::default() };
+        let second = SecondSettings { centroids: 5, areas: 4, numbers: 6, ..SecondSettings::default() };
+        let patches = PatchSettings { patch: 4, centroids: 3, stride: 2, second, ..PatchSettings::default() };
         let card = CombinationCard { side: 12, stored: 0, patches, weight };
-        let ((rows, dim), codes) = (card.patches.filter_shape(), card.patches.features());
+        let codes = card.patches.features();
         let readout = |from: usize, to: usize| Readout {
             mean: wave(from, 0.3),
             map: Matrix::new(from, wave(from * to, 0.7).iter().map(|x| x - 0.5).collect()),
         };
-        let filters = Matrix::new(dim, wave(rows * dim, 1.3).iter().map(|x| x - 0.5).collect());
-        Combination::new(card, filters, readout(codes, 5), readout(pooled, 4))
+        let mut take = |name: &str| {
+            let shape = match name {
+                "filters" => vec![3, 4 * 4 * 3 + 1],
+                "second.mean" => vec![6],
+                "second.even" => vec![4, 6],
+                "second.odd" => vec![2, 6],
+                _ => vec![5, 2 * 2 * 6],
+            };
+            let values = wave(shape.iter().product(), 1.3).iter().map(|x| x - 0.5).collect();
+            Ok((shape, values))
+        };
+        let patches = Patches::from_arrays(card.patches.clone(), card.side, "", &mut take).unwrap();
+        Combination::new(card, patches, readout(codes, 5), readout(pooled, 4))
     }
 
     fn made(weight: f64) -> (Network, Combination) {
@@ -281,11 +295,12 @@ pub(super) mod tests {
             Combination::from_arrays(card.clone(), arrays, network.pooled)
         };
         assert_eq!(read(&combination.card, &arrays).unwrap().arrays(), arrays);
-        for name in [FILTERS, CODES_MEAN, CODES_MAP, POOLED_MEAN, POOLED_MAP] {
+        assert_eq!(arrays.len(), 9);
+        for name in arrays.keys() {
             let mut lacks = arrays.clone();
             lacks.remove(name);
             assert!(read(&combination.card, &lacks).unwrap_err().message.contains(name));
-            lacks.insert(name.into(), Array::F32(vec![2, 1], vec![0.0; 2]));
+            lacks.insert(name.clone(), Array::F32(vec![2, 1], vec![0.0; 2]));
             assert!(read(&combination.card, &lacks).unwrap_err().message.contains(name));
         }
         let card = CombinationCard { weight: f64::NAN, ..combination.card.clone() };

@@ -4,7 +4,7 @@ use crate::config::{AugmentSettings, usual_stored_side};
 use crate::data::augment::Augmenter;
 use crate::data::{CleanView, Images};
 use pcp_core::error::{Error, Result};
-use pcp_core::patches::PatchSettings;
+use pcp_core::patches::{PatchSettings, SecondSettings};
 use pcp_core::readout::ReadoutSettings;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,9 @@ const PER_IMAGE: usize = 1000;
 const PER_COMPONENT: usize = 3;
 /// Levels: a patch sees a tenth of the image's side at the first, twice as much at the second.
 const LEVELS: usize = 2;
+/// Centroids of the second layer where one readout is learned, and where a committee of readouts is.
+const SECOND_OF_MANY: usize = 400;
+const SECOND_OF_FEW: usize = 200;
 const LEAST_COMPONENTS: usize = 8;
 /// Readouts of a committee at the most, and the images that they share: more images need fewer readouts.
 const MOST_MEMBERS: usize = 4;
@@ -67,10 +70,12 @@ impl PatchModelSettings {
 
     /// For images of `side` pixels, with a patch every `stride` pixels.
     fn of_side(side: usize, stride: usize) -> Self {
+        let second = SecondSettings { centroids: SECOND_OF_FEW, ..SecondSettings::default() };
+        let patches = PatchSettings { stride, levels: LEVELS, second, ..PatchSettings::default() };
         PatchModelSettings {
             side,
             stored: usual_stored_side(side),
-            patches: PatchSettings { stride, levels: LEVELS, ..PatchSettings::default() },
+            patches,
             readout: ReadoutSettings::default(),
             members: 1,
             views: 2,
@@ -100,6 +105,7 @@ impl PatchModelSettings {
         settings.members = if few { 1 } else { (COMMITTEE_IMAGES / images).clamp(1, MOST_MEMBERS) };
         if settings.members == 1 && !few {
             settings.readout = READOUT_OF_MANY;
+            settings.patches.second.centroids = SECOND_OF_MANY;
         }
         settings.readout.components = settings.readout.components.min((images / PER_COMPONENT).max(LEAST_COMPONENTS));
         if side >= SMALL {

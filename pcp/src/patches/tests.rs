@@ -4,6 +4,7 @@ use super::*;
 use crate::data::Image;
 use crate::observe::{Silent, silent};
 use pcp_core::error::Kind;
+use pcp_core::patches::SecondSettings;
 
 /// Photographs of stripes: their width and direction is their kind.
 fn photographs(count: usize, (width, height): (usize, usize)) -> Images {
@@ -25,6 +26,7 @@ fn settings() -> PatchModelSettings {
     let mut settings = PatchModelSettings { side: 16, stored: 0, images: 20, ..PatchModelSettings::default() };
     settings.patches.centroids = 10;
     settings.patches.samples = 2000;
+    settings.patches.second.centroids = 12;
     settings.readout.components = 8;
     settings
 }
@@ -41,6 +43,7 @@ fn small_images_and_photographs_have_their_settings() {
     assert_eq!([of(0), of(90), of(5000)].map(|s| s.patches.samples), [1000, 90_000, 200_000]);
     assert_eq!([23, 24, 1000, 1100, 2000, 2001, 50_000].map(|n| of(n).members), [1, 4, 4, 3, 2, 1, 1]);
     assert_eq!([23, 90, 900, 5000].map(|n| of(n).components()), [8, 60, 256, 512]);
+    assert_eq!([23, 2000, 2001].map(|n| of(n).patches.second.centroids), [200, 200, 400]);
 }
 
 #[test]
@@ -95,11 +98,16 @@ fn a_committee_is_a_model_like_any_other() {
     let features = several.embed(&images, &silent()).unwrap();
     assert_eq!(PatchModel::open(&path).unwrap().embed(&images, &silent()).unwrap(), features);
     assert!(of(3).embed(&images, &silent()).unwrap() == features);
-    // Files of earlier versions do not say how many readouts there were: one.
+    // Files of earlier versions say neither how many readouts there were (one) nor what the second layer is like (there is none).
+    let mut earlier = settings();
+    earlier.patches.second = SecondSettings::default();
+    PatchModel::learn(&images, &earlier, &silent()).unwrap().save(&path).unwrap();
     let mut file = Tensors::<serde_json::Value>::read(&path).unwrap();
-    file.about["patch_model"].as_object_mut().unwrap().remove("members").unwrap();
+    let card = file.about["patch_model"].as_object_mut().unwrap();
+    card.remove("members").unwrap();
+    card["patches"].as_object_mut().unwrap().remove("second").unwrap();
     file.write(&path).unwrap();
-    assert_eq!(PatchModel::open(&path).unwrap().card.patch_model.members, 1);
+    assert_eq!(PatchModel::open(&path).unwrap().card.patch_model, earlier);
     // One image, and numbers that cannot be.
     let few = PatchModelSettings { members: 4, ..settings() };
     let model = PatchModel::learn(&photographs(1, (20, 20)), &few, &silent()).unwrap();

@@ -107,7 +107,7 @@ pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> 
     let settings = &model.card.patch_model;
     let (side, stored, patches) = (settings.side, settings.stored, settings.patches.clone());
     let card = CombinationCard { side, stored, patches, weight: 0.0 };
-    let combination = Combination::new(card, model.patches().filters().clone(), model.readout().clone(), readout);
+    let combination = Combination::new(card, model.patches().clone(), model.readout().clone(), readout);
     let combination = Arc::new(combination);
     let share = match setup.plan.config.plus.share {
         Auto::Value(share) => share,
