@@ -18,9 +18,11 @@ const PER_IMAGE: usize = 1000;
 const PER_COMPONENT: usize = 3;
 /// Levels: a patch sees a tenth of the image's side at the first, twice as much at the second.
 const LEVELS: usize = 2;
-/// Centroids of the second layer where one readout is learned, and where a committee of readouts is.
+/// Centroids of the second layer where one readout is learned, and where a committee of readouts is. Fewer images than these have none: a readout learns too
+/// little about each of so many numbers.
 const SECOND_OF_MANY: usize = 400;
 const SECOND_OF_FEW: usize = 200;
+const LEAST_FOR_SECOND: usize = 768;
 const LEAST_COMPONENTS: usize = 8;
 /// Readouts of a committee at the most, and the images that they share: more images need fewer readouts.
 const MOST_MEMBERS: usize = 4;
@@ -106,6 +108,8 @@ impl PatchModelSettings {
         if settings.members == 1 && !few {
             settings.readout = READOUT_OF_MANY;
             settings.patches.second.centroids = SECOND_OF_MANY;
+        } else if images < LEAST_FOR_SECOND {
+            settings.patches.second.centroids = 0;
         }
         settings.readout.components = settings.readout.components.min((images / PER_COMPONENT).max(LEAST_COMPONENTS));
         if side >= SMALL {

@@ -43,7 +43,7 @@ fn small_images_and_photographs_have_their_settings() {
     assert_eq!([of(0), of(90), of(5000)].map(|s| s.patches.samples), [1000, 90_000, 200_000]);
     assert_eq!([23, 24, 1000, 1100, 2000, 2001, 50_000].map(|n| of(n).members), [1, 4, 4, 3, 2, 1, 1]);
     assert_eq!([23, 90, 900, 5000].map(|n| of(n).components()), [8, 60, 256, 512]);
-    assert_eq!([23, 2000, 2001].map(|n| of(n).patches.second.centroids), [200, 200, 400]);
+    assert_eq!([23, 767, 768, 2000, 2001].map(|n| of(n).patches.second.centroids), [0, 0, 200, 200, 400]);
 }
 
 #[test]
