@@ -178,10 +178,12 @@ pub struct PlusSettings {
     pub hue: f64,
     /// The network's share of the embedding, beside the patch features. Auto: by how well it recognises images that it was not trained on.
     pub share: Auto<f64>,
+    /// Whether patches have their second layer, where there are images enough for it.
+    pub second: bool,
 }
 
 impl Default for PlusSettings {
     fn default() -> Self {
-        PlusSettings { clusters: false, hue: 0.1, share: Auto::AUTO }
+        PlusSettings { clusters: false, hue: 0.1, share: Auto::AUTO, second: true }
     }
 }

@@ -63,7 +63,10 @@ pub(super) fn patch_model(setup: &Setup) -> Result<PatchModel> {
     let hue = fitting.augment.hue.min(config.augment.hue).min(config.plus.hue);
     let saturation = if hue > 0.0 { fitting.augment.saturation } else { 0.0 };
     let augment = AugmentSettings { hue, saturation, ..fitting.augment.clone() };
-    let settings = PatchModelSettings { stored: config.data.stored, augment, ..fitting };
+    let mut settings = PatchModelSettings { stored: config.data.stored, augment, ..fitting };
+    if !config.plus.second {
+        settings.patches.second.centroids = 0;
+    }
     let model = PatchModel::learn(images, &settings, &setup.observer)?;
     model.save(&file)?;
     Ok(model)

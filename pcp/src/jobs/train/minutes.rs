@@ -44,6 +44,8 @@ const READING: f64 = 0.35;
 const PROBES: f64 = 0.04;
 /// What an epoch of PCP takes, in epochs of PCP+: features of all images and clusters of them come before its steps (docs/systems.md).
 const PCP_PASSES: f64 = 2.4;
+/// Share of the time that the second layer of patches may take; where it takes more, a network makes better use of it.
+const SECOND_LAYER: f64 = 0.25;
 /// Share of the time that timing one rung takes, and its range in seconds.
 const TIMED: f64 = 0.005;
 const TIMED_SECONDS: (f64, f64) = (0.2, 3.0);
@@ -154,6 +156,10 @@ impl TimeBudget {
         (config.data.mean, config.data.std) = (Auto::Value(resolved.mean), Auto::Value(resolved.std));
         // Images of files with records are not shrunk; what a rung would say of it must not change the patches.
         config.data.stored = Auto::Value(resolved.stored);
+        let (images, test) = (dataset.train.images.len(), dataset.test.as_ref().map_or(0, |test| test.images.len()));
+        if config.method.system == System::Plus && !self.gave("plus.second") {
+            config.plus.second = second_layer_seconds(images, test) <= SECOND_LAYER * self.left();
+        }
         let rungs = self.rungs(&config, &dataset);
         let mut ladder =
             Ladder { budget: self, config: config.clone(), dataset: dataset.clone(), rungs, timed: BTreeMap::new() };
@@ -341,9 +347,10 @@ impl Ladder<'_> {
             0 => (format!("patches of {images} images, no time for a network"), " --rounds 0"),
             _ => (format!("{size} px, width {width}, {epochs} epochs of {images} images"), ""),
         };
+        let second = if config.plus.second { "" } else { " --set plus.second=false" };
         let mut lines = vec![format!(
             "chosen    for {shown}: {what}, in all about {} (the same again:{} --size {size} --width {width} --epochs {epochs}{rounds} \
-             --eval-every {} --set data.stored={}{limit})",
+             --eval-every {} --set data.stored={}{second}{limit})",
             duration(takes),
             self.budget.implied.map(|name| format!(" --preset {name}")).unwrap_or_default(),
             config.evaluate.every,
@@ -374,6 +381,11 @@ impl Ladder<'_> {
             duration(takes),
         )
     }
+}
+
+/// Seconds that the second layer of patches takes for so many images and test images, on two cores without AVX-512: as it is known before anything is learned.
+fn second_layer_seconds(images: usize, test: usize) -> f64 {
+    20.0 + 0.0084 * images.min(10_000) as f64 + 0.001 * (2 * images + test) as f64
 }
 
 /// Epochs between probes of `probe` seconds, so that they take a small share of `left`; all of them where that is too much.
