@@ -310,7 +310,7 @@ fn checkpoints() {
     let positives = Positives::from_sets(5, [vec![1, 2]]);
     let targets = EpochTargets { labels: Some(vec![0, 1, 1, 2, 2]), positives, clusterings: vec![vec![0; 5]] };
     (state.targets, state.progress.counts.clusters) = (Some(Arc::new(targets)), 3);
-    state.save(&network, &bound, &path).unwrap();
+    state.save(&network, &plan, &bound, &path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let most = 64 << 20;
     let load = || State::load(&network, method, &plan, &bound, &path).is_ok();

@@ -6,7 +6,7 @@ pub(crate) mod subspace;
 
 use crate::error::{Error, Result};
 use crate::matmul::matmul;
-use crate::matrix::{Matrix, MatrixRef};
+use crate::matrix::Matrix;
 use rayon::prelude::*;
 
 /// Columns of a unit of parallel work.
@@ -71,9 +71,22 @@ const RANKED: usize = 4096;
 /// How many directions the rows use (the effective rank of Roy and Vetterli 2007): `exp(-sum p_i ln p_i)` with the shares `p_i` of the eigenvalues
 /// of `X^T X`. It is 1 for rows along one line, and their length for rows that use all directions alike.
 pub fn effective_rank(rows: &Matrix) -> Result<f64> {
-    let (n, dim) = (rows.rows.min(RANKED), rows.dim);
-    let values: Vec<f32> = (0..n).flat_map(|i| rows.row(i * rows.rows / n)).copied().collect();
-    let sample = MatrixRef::new(&values, n, dim);
+    rank_of(&ranked(rows))
+}
+
+/// The effective rank of the same rows with unit length.
+pub fn unit_effective_rank(rows: &Matrix) -> Result<f64> {
+    rank_of(&ranked(rows).normalised())
+}
+
+/// The rows that an effective rank is computed from.
+fn ranked(rows: &Matrix) -> Matrix {
+    let n = rows.rows.min(RANKED);
+    rows.select_rows(&(0..n).map(|i| i * rows.rows / n).collect::<Vec<_>>())
+}
+
+fn rank_of(rows: &Matrix) -> Result<f64> {
+    let (sample, dim) = (rows.view(), rows.dim);
     let mut moments = vec![0.0f32; dim * dim];
     matmul(sample.t(), sample, &mut moments, false);
     let found = eigen(moments.iter().map(|x| f64::from(*x)).collect(), dim)?;
@@ -303,6 +316,8 @@ mod tests {
         assert!((rank(8, all) - 8.0).abs() < 1e-4);
         assert!((rank(2, [[3.0, 0.0], [0.0, 1.0]].repeat(30).concat()) - 1.3841).abs() < 1e-4);
         assert!(effective_rank(&Matrix::new(2, vec![f32::NAN; 4])).is_err());
+        let rows = Matrix::new(3, (0..15_000).map(|i| (i * i % 37) as f32 - 9.0).collect());
+        assert_eq!(unit_effective_rank(&rows).unwrap(), effective_rank(&rows.clone().normalised()).unwrap());
         assert_eq!(rank(2, vec![]), 1.0);
     }
 

@@ -63,14 +63,27 @@ impl Matrix {
 
     /// Mean over the dimensions of the standard deviation over the rows: near zero when a network has collapsed.
     pub fn spread(&self) -> f64 {
+        self.spread_of(|_| ())
+    }
+
+    /// The spread of the same rows with unit length.
+    pub fn unit_spread(&self) -> f64 {
+        self.spread_of(normalise)
+    }
+
+    /// The spread of what `made` makes of every row.
+    fn spread_of(&self, made: impl Fn(&mut [f32])) -> f64 {
         if self.rows == 0 {
             return 0.0;
         }
         let n = self.rows as f64;
         let mut sum = vec![0.0f64; self.dim];
         let mut squares = vec![0.0f64; self.dim];
+        let mut made_row = vec![0.0; self.dim];
         for row in self.values.chunks(self.dim) {
-            for (d, &x) in row.iter().enumerate() {
+            made_row.copy_from_slice(row);
+            made(&mut made_row);
+            for (d, &x) in made_row.iter().enumerate() {
                 sum[d] += f64::from(x);
                 squares[d] += f64::from(x) * f64::from(x);
             }
@@ -160,7 +173,9 @@ mod tests {
         assert!(f.spread() < 1e-7);
         let f = Matrix::new(1, vec![1.0, -1.0]);
         assert!((f.spread() - 1.0).abs() < 1e-12);
-        assert_eq!(Matrix::default().spread(), 0.0);
+        assert_eq!((Matrix::default().spread(), Matrix::default().unit_spread()), (0.0, 0.0));
+        let rows = Matrix::new(3, (0..30).map(|i| (i * i) as f32 * 0.1 - 9.0).collect());
+        assert_eq!(rows.unit_spread(), rows.clone().normalised().spread());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! network do, rounded to bf16 (`dots/half.rs`), where the CPU multiplies them. Every query begins with the bank rows that point its
 //! way (`neighbours/groups.rs`). What is found is the same, to the bit; of equal similarities the lower index comes first.
 
+mod divided;
 mod groups;
 
 use rayon::prelude::*;
@@ -17,7 +18,7 @@ use crate::dots::half::{self, HalfRows, PackedHalves};
 use crate::dots::short::Basis;
 use crate::dots::{Packed, Visit, WIDTH, products};
 use crate::matrix::{Matrix, dot};
-use crate::peers::Peers;
+pub use divided::DividedBank;
 use groups::Groups;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -49,22 +50,6 @@ pub fn nearest(
     tick: &(dyn Fn(usize) + Sync),
 ) -> Neighbours {
     search(queries, bank, k, exclude_self.then_some(0), tick)
-}
-
-/// As [`nearest`]; every one of `peers` searches for its share of the queries, and all of them get the whole result, to the bit.
-pub fn nearest_among(peers: &dyn Peers, queries: &Matrix, bank: &Matrix, k: usize, exclude_self: bool) -> Neighbours {
-    if peers.count() == 1 {
-        return nearest(queries, bank, k, exclude_self, &|_| ());
-    }
-    let own = peers.own(queries.rows);
-    let part = queries.select_rows(&own.clone().collect::<Vec<_>>());
-    let Neighbours { k, index, similarity } = search(&part, bank, k, exclude_self.then_some(own.start), &|_| ());
-    let counts: Vec<usize> = peers.shares(queries.rows).iter().map(|rows| rows * k).collect();
-    Neighbours {
-        k,
-        index: peers.all_gather_values(&index, &counts),
-        similarity: peers.all_gather_values(&similarity, &counts),
-    }
 }
 
 /// As [`nearest`]; where the queries are rows of the bank, none of which finds itself, `own` is the bank row of the first.
@@ -279,8 +264,8 @@ impl Best<'_> {
     }
 }
 
-/// Similarity and index as one number that sorts by similarity, then by falling index.
-fn sort_key(similarity: f32, index: u32) -> u64 {
+/// Similarity and index (in its last 32 bits, as their complement) as one number that sorts by similarity, then by falling index.
+pub fn sort_key(similarity: f32, index: u32) -> u64 {
     // Adding zero turns -0 into 0. Flipping the sign bit, or all bits of negative numbers, makes the bits sort like the numbers.
     let bits = (similarity + 0.0).to_bits();
     let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };

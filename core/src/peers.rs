@@ -6,6 +6,7 @@
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::matrix::Matrix;
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use sha2::{Digest, Sha256};
 use std::fmt::Debug;
@@ -168,6 +169,29 @@ impl dyn Peers + '_ {
         self.all_gather_bytes(own).swap_remove(0)
     }
 
+    /// Everyone's values, one process after the other, at the process that leads; the others get nothing. Process p has `counts[p]`.
+    pub fn to_leader<T: Pod + Zeroable>(&self, own: &[T], counts: &[usize]) -> Vec<T> {
+        let (mut sent, nothing) = (vec![0; self.count()], vec![0; self.count()]);
+        sent[0] = own.len();
+        self.all_to_all_values(own, &sent, if self.leads() { counts } else { &nothing })
+    }
+
+    /// Calls `of` with the rows of one process after the other, and where they are among all `n`; this one has `own`. All rows are never in
+    /// memory at once.
+    pub fn in_turn(&self, own: &Matrix, n: usize, mut of: impl FnMut(Range<usize>, &Matrix)) {
+        if !self.several() {
+            return of(0..n, own);
+        }
+        for rank in 0..self.count() {
+            let rows = share(n, rank, self.count());
+            let mut counts = vec![0; self.count()];
+            counts[rank] = rows.len() * own.dim;
+            let told = if rank == self.rank() { own.values.as_slice() } else { &[] };
+            let values = self.all_gather_values(told, &counts);
+            of(rows.clone(), &Matrix { rows: rows.len(), dim: own.dim, values });
+        }
+    }
+
     /// Sends `sent[p]` of the values `to`, one part after the other, to process p; returns what came, `received[p]` from process p.
     pub fn all_to_all_values<T: Pod + Zeroable>(&self, to: &[T], sent: &[usize], received: &[usize]) -> Vec<T> {
         let mut from = vec![T::zeroed(); received.iter().sum()];
@@ -323,6 +347,27 @@ mod tests {
         for n in [0, 2, 9] {
             let found = together(4, |peers| peers.divided(n, 2, square));
             assert!(found.iter().all(|all| *all == square(0..n)), "{n}");
+        }
+    }
+
+    #[test]
+    fn rows_are_told_in_turn_and_gathered_by_the_leader() {
+        for (n, count) in [(7, 1), (7, 3), (2, 3), (0, 2)] {
+            let all = Matrix { rows: n, dim: 2, values: (0..n * 2).map(|i| i as f32).collect() };
+            let found = together(count, |peers| {
+                let own = all.select_rows(&peers.own(n).collect::<Vec<_>>());
+                let mut told = Vec::new();
+                peers.in_turn(&own, n, |rows, block| {
+                    assert_eq!((rows.start * 2, rows.len()), (told.len(), block.rows));
+                    told.extend_from_slice(&block.values);
+                });
+                let counts: Vec<usize> = peers.shares(n).iter().map(|rows| rows * 2).collect();
+                (told, peers.to_leader(&own.values, &counts))
+            });
+            for (rank, (told, gathered)) in found.iter().enumerate() {
+                assert_eq!(told, &all.values);
+                assert_eq!(gathered.as_slice(), if rank == 0 { all.values.as_slice() } else { &[] }, "{n} {count}");
+            }
         }
     }
 

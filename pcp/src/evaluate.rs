@@ -14,7 +14,7 @@ use crate::patches::PatchModel;
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
-use pcp_core::neighbours::{accuracy, nearest_among, vote};
+use pcp_core::neighbours::{DividedBank, accuracy, nearest, vote};
 use std::sync::Arc;
 
 /// Measures weighted kNN accuracy: of the test images, or, without them, of each training image among the others.
@@ -181,15 +181,18 @@ impl Probe {
         // Weights without a readout get one from the training images.
         let learns = self.kind == FeatureKind::Whitened && !weights.has_whitened();
         let kind = if learns { FeatureKind::Pooled } else { self.kind };
-        let features = |part| extractor.all(&self.loader, part, View::Clean, kind);
+        let features = |part| match learns {
+            true => extractor.all(&self.loader, part, View::Clean, kind),
+            false => extractor.own(&self.loader, part, View::Clean, kind),
+        };
         let mut train = features(Part::Train)?;
         let mut test = self.tests.then(|| features(Part::Test)).transpose()?;
         let probe = self.clone();
         stop.run(move || {
             if learns {
                 let readout = whitening(&train)?;
-                train = readout.apply(&train);
-                test = test.map(|test| readout.apply(&test));
+                train = probe.own(Part::Train, readout.apply(&train));
+                test = test.map(|test| probe.own(Part::Test, readout.apply(&test)));
             } else if probe.kind != FeatureKind::Embedding {
                 train = train.normalised();
                 test = test.map(Matrix::normalised);
@@ -208,6 +211,11 @@ impl Probe {
     /// Accuracy of unit features of the training images and of the test images, in percent.
     pub fn features(&self, train: Arc<Matrix>, test: Option<Matrix>, stop: &Cancel) -> Result<f64> {
         let (probe, test) = (self.clone(), test.filter(|_| self.tests));
+        if self.loader.team().several() {
+            let (train, test) =
+                (probe.own(Part::Train, (*train).clone()), test.map(|test| probe.own(Part::Test, test)));
+            return stop.run(move || probe.accuracy(&train, test.as_ref()));
+        }
         stop.run(move || probe.accuracy(&train, test.as_ref()))
     }
 
@@ -222,12 +230,20 @@ impl Probe {
         let features = |part: Part| -> Result<Matrix> {
             let rows: Vec<usize> = (0..loader.images(part).len()).collect();
             let batch = loader.batch(part, &Draw::first(&loader.own_rows(part, &rows)), &[View::Clean])?;
-            Ok(loader.gathered(part, &rows, 3 * loader.side() * loader.side(), batch.pixels).normalised())
+            let dim = 3 * loader.side() * loader.side();
+            Ok(Matrix { rows: batch.rows, dim, values: batch.pixels }.normalised())
         };
         let test = self.tests.then(|| features(Part::Test)).transpose()?;
         Ok(self.accuracy(&features(Part::Train)?, test.as_ref()))
     }
 
+    /// Of the rows of all images of `part`, those of this process.
+    fn own(&self, part: Part, all: Matrix) -> Matrix {
+        let rows: Vec<usize> = (0..all.rows).collect();
+        if self.loader.team().several() { all.select_rows(&self.loader.own_rows(part, &rows)) } else { all }
+    }
+
+    /// By the rows of this process.
     fn accuracy(&self, train: &Matrix, test: Option<&Matrix>) -> f64 {
         let Some(labels) = &self.dataset.train.labels else { return 0.0 };
         let Labels { classes, of } = labels;
@@ -235,8 +251,16 @@ impl Probe {
             Some(labels) => &labels.of,
             None => of,
         };
-        let neighbours = nearest_among(&*self.dataset.team, test.unwrap_or(train), train, self.k, test.is_none());
-        accuracy(&vote(&neighbours, of, classes.len(), self.k, self.tau), truth)
+        let (team, classes) = (self.loader.team(), classes.len());
+        let predicted = if team.several() {
+            let (counts, asked) = (self.loader.shares(Part::Train), self.loader.shares(Part::Test));
+            let bank = DividedBank { peers: &**team, held: train, counts: &counts };
+            bank.votes(test.map(|test| (test, asked.as_slice())), of, classes, self.k, self.tau)
+        } else {
+            let neighbours = nearest(test.unwrap_or(train), train, self.k, test.is_none(), &|_| ());
+            vote(&neighbours, of, classes, self.k, self.tau)
+        };
+        accuracy(&predicted, truth)
     }
 }
 

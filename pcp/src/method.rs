@@ -28,6 +28,7 @@ use crate::model::classifier::{self, Classifier};
 use crate::model::{DropoutKey, FeatureKind, Network, Step, Weights};
 use pcp_core::error::{Error, Result};
 use pcp_core::matrix::Matrix;
+use pcp_core::peers::Peers;
 use pcp_core::purify::{History, Positives, Purified};
 use pcp_core::rng::{Key, Purpose};
 use pcp_core::schedule::Schedule;
@@ -95,7 +96,7 @@ impl Plan {
 pub enum Memory {
     /// None: the loss compares embeddings within the batch (IS, SimCLR, EMP-SSL).
     Nothing,
-    /// The memory bank.
+    /// The memory bank: this process's rows of it.
     Bank(Arc<Bank>),
     /// The key encoder, a moving average of the network, and its last keys (MoCo).
     Keys {
@@ -245,7 +246,7 @@ pub trait Method: Send + Sync {
     /// Its initial memory; `weights` are the initial weights of the network.
     fn memory(&self, plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
         let (momentum, seed) = (plan.config.objective.bank_momentum as f32, plan.config.train.seed);
-        Memory::Bank(Arc::new(Bank::new(plan.ids(), network.embedding, momentum, seed)))
+        Memory::Bank(Arc::new(Bank::new(plan.ids(), network.embedding, momentum, seed, &*plan.dataset.team)))
     }
 
     /// Whether its memory holds a second copy of the network.
@@ -365,6 +366,17 @@ impl Memory {
     pub fn begin_epoch(&mut self, found: &mut FoundTargets) {
         if let Some(classifier) = found.classifier.take() {
             *self = Memory::Classifier(Arc::new(classifier));
+        }
+    }
+
+    /// Of the whole bank that a file has, keeps the rows of this process; other memories stay as they are.
+    pub fn divided(self, peers: &dyn Peers) -> Memory {
+        match self {
+            Memory::Bank(bank) => {
+                let Bank { rows, momentum, .. } = Arc::unwrap_or_clone(bank);
+                Memory::Bank(Arc::new(Bank::of_whole(rows, momentum, peers)))
+            }
+            other => other,
         }
     }
 

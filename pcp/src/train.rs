@@ -22,7 +22,7 @@ use crate::model::{DropoutKey, FeatureKind, Step, Weights};
 use crate::observe::Live;
 use crate::run::{EpochRecord, RunResult, Warning};
 use checkpoints::Checkpoints;
-use pcp_core::eigen::effective_rank;
+use pcp_core::eigen::{effective_rank, unit_effective_rank};
 use pcp_core::error::{Error, Kind, Result};
 use pcp_core::matrix::Matrix;
 use pcp_core::rng::Purpose;
@@ -89,26 +89,25 @@ fn extract_features(setup: &Setup, state: &mut State) -> Result<Matrix> {
         ClusterFeatures::Augmented => View::Random(setup.plan.key(Purpose::ClusterView, at), 0),
         ClusterFeatures::Clean => View::Clean,
         ClusterFeatures::Bank => {
-            let rows = state.memory.bank()?.rows.clone().normalised();
-            state.progress.sums.effective_rank = rank(&rows);
+            let rows = state.memory.bank()?.whole(setup.plan.samples(), &**setup.team()).normalised();
+            state.progress.sums.effective_rank = rank(&rows, effective_rank);
             return Ok(rows);
         }
     };
     setup.observer.begin("features", setup.plan.samples());
     let features = setup.embed(&state.weights, view, needed.tap)?;
-    let unit = features.clone().normalised();
-    state.progress.sums.effective_rank = rank(&unit);
+    state.progress.sums.effective_rank = rank(&features, unit_effective_rank);
     state.progress.sums.feature_seconds += started.elapsed().as_secs_f64();
-    let spread = unit.spread() * (features.dim as f64).sqrt();
+    let spread = features.unit_spread() * (features.dim as f64).sqrt();
     if spread < COLLAPSED {
         setup.warn(Some(at), Warning::Collapse { spread });
     }
     Ok(features)
 }
 
-/// The effective rank of an epoch's features.
-fn rank(features: &Matrix) -> Option<f64> {
-    if features.dim <= RANKED_DIM { effective_rank(features).ok() } else { None }
+/// The effective rank of an epoch's features, by `of`.
+fn rank(features: &Matrix, of: fn(&Matrix) -> Result<f64>) -> Option<f64> {
+    if features.dim <= RANKED_DIM { of(features).ok() } else { None }
 }
 
 /// (b) to (d): what the epoch learns from; in PCP, K_t clusters, purified into positive sets.

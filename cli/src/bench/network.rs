@@ -104,7 +104,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
     let seconds = stop.run(move || {
         let mut weights = network.init(0);
         let mut optimizer = Optimizer::new(&weights);
-        let bank = Bank { rows: random(bank_rows, network.embedding, 1).normalised(), momentum: 0.5 };
+        let bank = Bank { rows: random(bank_rows, network.embedding, 1).normalised(), first: 0, momentum: 0.5 };
         let positives = Positives::instances(bank_rows);
         let samples: Vec<usize> = (0..rows).map(|i| i * 7919 % bank_rows).collect();
         let ids: Vec<u64> = samples.iter().map(|s| *s as u64).collect();
@@ -113,7 +113,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
         let once = || {
             let dropout = DropoutKey { key, ids: ids.clone() };
             let step = network.step(&weights, batch.clone(), 1, dropout, FeatureKind::Embedding, |v| {
-                let loss = bank_loss(v, &samples, &bank.rows, &positives, 0.1, LossForm::Logsum, precision);
+                let loss = bank_loss(v, &samples, &bank, &positives, 0.1, LossForm::Logsum, precision);
                 (loss.each, loss.gradient)
             });
             weights.update_running_stats(&step.moments);

@@ -232,20 +232,58 @@ fn accuracy_is_a_percentage() {
     assert_eq!(accuracy(&[], &[]), 0.0);
 }
 
+/// Rows of every process, also none.
+fn counts(n: usize, count: usize) -> Vec<usize> {
+    let mut ends: Vec<usize> = (0..count).map(|p| n * p * p / (count * count)).collect();
+    ends.push(n);
+    ends.windows(2).map(|two| two[1] - two[0]).collect()
+}
+
+/// The rows of process `rank`.
+fn of_process(all: &Matrix, counts: &[usize], rank: usize) -> Matrix {
+    let first: usize = counts[..rank].iter().sum();
+    all.select_rows(&(first..first + counts[rank]).collect::<Vec<_>>())
+}
+
 #[test]
-fn any_number_of_processes_finds_the_same_neighbours_to_the_bit() {
-    let bank = crate::testing::blobs(5, 130, 16, 0.4, 2).normalised();
+fn a_divided_bank_has_the_same_neighbours_to_the_bit() {
+    // Rows that occur several times, on several processes.
+    let blobs = crate::testing::blobs(5, 65, 16, 0.4, 2).normalised();
+    let bank = Matrix::new(16, [blobs.values.clone(), blobs.values].concat());
     let queries = crate::testing::blobs(5, 61, 16, 0.5, 3).normalised();
-    for count in [1, 2, 3] {
-        for k in [1, 20] {
-            let both = crate::peers::parts::together(count, |peers| {
-                (nearest_among(&*peers, &queries, &bank, k, false), nearest_among(&*peers, &bank, &bank, k, true))
+    let cases = [(650, vec![1, 2, 3]), (2, vec![3]), (1, vec![2])];
+    for (n, count) in cases.into_iter().flat_map(|(n, counts)| counts.into_iter().map(move |count| (n, count))) {
+        let bank = bank.select_rows(&(0..n).collect::<Vec<_>>());
+        let (rows, asked) = (counts(n, count), counts(queries.rows, count));
+        let labels: Vec<u32> = (0..n as u32).map(|i| i * 7 % 5).collect();
+        for k in [0, 1, 20, 1000] {
+            let found = crate::peers::parts::together(count, |peers| {
+                let held = of_process(&bank, &rows, peers.rank());
+                let own = of_process(&queries, &asked, peers.rank());
+                let divided = DividedBank { peers: &*peers, held: &held, counts: &rows };
+                let first: usize = rows[..1].iter().sum();
+                let some = bank.select_rows(&(first..n).collect::<Vec<_>>());
+                let near = (divided.nearest(&queries, k, None), divided.nearest(&some, k, Some(first)));
+                let voted = [50, 1000].map(|most| {
+                    let of = |queries| divided.votes_in_blocks(queries, &labels, 5, k, 0.1, most);
+                    (of(Some((&own, asked.as_slice()))), of(None))
+                });
+                assert_eq!(voted[0], voted[1]);
+                assert_eq!(voted[0].1, divided.votes(None, &labels, 5, k, 0.1));
+                (near, voted[0].clone())
             });
             let alone = (nearest(&queries, &bank, k, false, &|_| ()), nearest(&bank, &bank, k, true, &|_| ()));
-            assert!(both.iter().all(|found| *found == alone), "{count} processes, k = {k}");
+            let voted = [&alone.0, &alone.1].map(|near| vote(near, &labels, 5, k, 0.1));
+            let after = rows[0] * alone.1.k;
+            for ((near, others), (of_queries, of_rows)) in found {
+                assert_eq!(
+                    (near, of_queries),
+                    (alone.0.clone(), voted[0].clone()),
+                    "{n} rows, {count} processes, k = {k}"
+                );
+                assert_eq!((&others.index[..], of_rows), (&alone.1.index[after..], voted[1].clone()));
+                assert_eq!(others.similarity, alone.1.similarity[after..]);
+            }
         }
     }
-    let two = Matrix::new(2, vec![1.0, 0.0, 0.0, 1.0]);
-    let found = crate::peers::parts::together(3, |peers| nearest_among(&*peers, &two, &two, 1, true));
-    assert!(found.iter().all(|found| found.index == [1, 0]), "more processes than queries");
 }

@@ -100,6 +100,13 @@ impl Loader {
         rows.iter().copied().filter(|row| images.reader(*row) == rank).collect()
     }
 
+    /// How many of the images of `part` every process has read.
+    pub fn shares(&self, part: Part) -> Vec<usize> {
+        let (images, mut shares) = (self.images(part), vec![0; self.team().count()]);
+        (0..images.len()).for_each(|row| shares[images.reader(row)] += 1);
+        shares
+    }
+
     /// `dim` values for each of `rows`, which are ascending, from those that every process has made of its [own](Self::own_rows).
     pub fn gathered(&self, part: Part, rows: &[usize], dim: usize, own: Vec<f32>) -> Matrix {
         let (images, team) = (self.images(part), self.team());

@@ -2,39 +2,77 @@
 //! Losses compare embeddings with them.
 
 use pcp_core::matrix::{Matrix, normalise};
+use pcp_core::peers::Peers;
 use pcp_core::rng::{Key, Purpose};
 
-/// N rows of D numbers; row i belongs to sample i.
+/// N rows of D numbers, one for each sample; of several processes, each has those of its share of the samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bank {
     /// The rows m_i.
     pub rows: Matrix,
+    /// The sample of the first row.
+    pub first: usize,
     /// Share of the old row in an updated one.
     pub momentum: f32,
 }
 
 impl Bank {
-    /// Rows drawn from U(-a, a), a = sqrt(3 / D), not normalised.
-    pub fn new(ids: &[u64], dim: usize, momentum: f32, seed: u64) -> Self {
+    /// This process's rows of the samples `ids`, drawn from U(-a, a), a = sqrt(3 / D), not normalised.
+    pub fn new(ids: &[u64], dim: usize, momentum: f32, seed: u64, peers: &dyn Peers) -> Self {
+        let own = peers.own(ids.len());
         let a = (3.0 / dim as f32).sqrt();
         let key = Key { purpose: Purpose::Bank, seed, round: 0, epoch: 0 };
-        let mut values = Vec::with_capacity(ids.len() * dim);
-        for &id in ids {
+        let mut values = Vec::with_capacity(own.len() * dim);
+        for &id in &ids[own.clone()] {
             let mut stream = key.stream(id, 0);
             values.extend((0..dim).map(|_| stream.uniform(-a, a)));
         }
-        Bank { rows: Matrix { rows: ids.len(), dim, values }, momentum }
+        Bank { rows: Matrix { rows: own.len(), dim, values }, first: own.start, momentum }
     }
 
-    /// m_y <- normalise(momentum m_y + (1 - momentum) v).
+    /// This process's rows of a whole bank.
+    pub fn of_whole(rows: Matrix, momentum: f32, peers: &dyn Peers) -> Self {
+        let (own, Matrix { dim, mut values, .. }) = (peers.own(rows.rows), rows);
+        values.truncate(own.end * dim);
+        values.drain(..own.start * dim);
+        values.shrink_to_fit();
+        Bank { rows: Matrix { rows: own.len(), dim, values }, first: own.start, momentum }
+    }
+
+    /// The rows of all `samples`.
+    pub fn whole(&self, samples: usize, peers: &dyn Peers) -> Matrix {
+        let dim = self.rows.dim;
+        Matrix { rows: samples, dim, values: peers.all_gather_values(&self.rows.values, &values(samples, dim, peers)) }
+    }
+
+    /// The rows of all `samples` for the process that leads; the others get none.
+    pub fn for_leader(&self, samples: usize, peers: &dyn Peers) -> Matrix {
+        let dim = self.rows.dim;
+        let values = peers.to_leader(&self.rows.values, &values(samples, dim, peers));
+        Matrix { rows: values.len() / dim, dim, values }
+    }
+
+    /// The row of a sample, if this process has it.
+    pub fn row(&self, sample: usize) -> Option<&[f32]> {
+        let at = sample.checked_sub(self.first).filter(|at| *at < self.rows.rows)?;
+        Some(self.rows.row(at))
+    }
+
+    /// m_y <- normalise(momentum m_y + (1 - momentum) v), if this process has the row.
     pub fn update(&mut self, y: usize, v: &[f32]) {
         let dim = self.rows.dim;
-        let row = &mut self.rows.values[y * dim..(y + 1) * dim];
+        let Some(at) = y.checked_sub(self.first).filter(|at| *at < self.rows.rows) else { return };
+        let row = &mut self.rows.values[at * dim..(at + 1) * dim];
         for (m, x) in row.iter_mut().zip(v) {
             *m = self.momentum * *m + (1.0 - self.momentum) * x;
         }
         normalise(row);
     }
+}
+
+/// How many values of the rows of all `samples` every process has.
+fn values(samples: usize, dim: usize, peers: &dyn Peers) -> Vec<usize> {
+    peers.shares(samples).iter().map(|rows| rows * dim).collect()
 }
 
 /// The most recent keys of the key encoder (MoCo), as a ring buffer.
@@ -71,21 +109,47 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pcp_core::peers::Alone;
+    use pcp_core::peers::parts::together;
+
+    /// Also where there are fewer samples than processes.
+    #[test]
+    fn a_divided_bank_is_the_whole_one() {
+        for (samples, count) in [(20, 1), (20, 3), (2, 3), (1, 4)] {
+            let ids: Vec<u64> = (0..samples as u64).map(|i| i * 7).collect();
+            let mut whole = Bank::new(&ids, 5, 0.5, 3, &Alone);
+            let begun = whole.rows.clone();
+            let batch = [0, samples / 2, samples - 1, 0];
+            let v: Vec<f32> = (0..5).map(|i| i as f32 - 1.5).collect();
+            batch.iter().for_each(|y| whole.update(*y, &v));
+            let found = together(count, |peers| {
+                let mut bank = Bank::new(&ids, 5, 0.5, 3, &*peers);
+                assert_eq!(bank, Bank::of_whole(begun.clone(), 0.5, &*peers));
+                assert!((0..samples).all(|i| bank.row(i).is_none_or(|row| row == begun.row(i))));
+                assert_eq!((0..samples).filter(|i| bank.row(*i).is_some()).count(), peers.own(samples).len());
+                batch.iter().for_each(|y| bank.update(*y, &v));
+                (bank.whole(samples, &*peers), bank.for_leader(samples, &*peers))
+            });
+            assert!(found.iter().all(|(all, _)| *all == whole.rows), "{samples} samples, {count} processes");
+            assert_eq!(found[0].1, whole.rows);
+            assert!(found[1..].iter().all(|(_, none)| none.rows == 0));
+        }
+    }
 
     #[test]
     fn first_rows_are_uniform() {
-        let bank = Bank::new(&(0..200).collect::<Vec<_>>(), 128, 0.5, 3);
+        let bank = Bank::new(&(0..200).collect::<Vec<_>>(), 128, 0.5, 3, &Alone);
         let a = (3.0f32 / 128.0).sqrt();
         assert!(bank.rows.values.iter().all(|x| x.abs() <= a));
         let variance = bank.rows.values.iter().map(|x| f64::from(x * x)).sum::<f64>() / (200.0 * 128.0);
         assert!((variance * 128.0 - 1.0).abs() < 0.02, "{variance}");
-        assert_eq!(bank.rows.row(7), Bank::new(&[7], 128, 0.5, 3).rows.row(0));
+        assert_eq!(bank.rows.row(7), Bank::new(&[7], 128, 0.5, 3, &Alone).rows.row(0));
     }
 
     /// Computed by hand: row 0 = [1, 0, 0], v0 = norm [1, .1, .1].
     #[test]
     fn update_check_value() {
-        let mut bank = Bank { rows: Matrix::new(3, vec![1.0, 0.0, 0.0]), momentum: 0.5 };
+        let mut bank = Bank { rows: Matrix::new(3, vec![1.0, 0.0, 0.0]), first: 0, momentum: 0.5 };
         let mut v = [1.0, 0.1, 0.1];
         normalise(&mut v);
         bank.update(0, &v);

@@ -67,7 +67,7 @@ impl Method for La {
                 super::pcp::loss(v, rows, bank, &targets.positives, o, None, plan.bank_work())
             } else {
                 let (tau, peers) = (o.tau as f32, &*plan.dataset.team);
-                let found = local_loss(v, rows, &bank.rows, &targets.clusterings, la.background, tau, peers);
+                let found = local_loss(v, rows, bank, &targets.clusterings, la.background, tau, peers);
                 (BatchLoss::of(&found.each, true), found.gradient)
             };
             (StepResult { loss, change: Change::Embeddings }, gradient)

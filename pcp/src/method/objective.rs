@@ -4,11 +4,13 @@
 //! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
 
 use crate::config::LossForm;
-use kernels::{Precision, bank_softmax};
+use crate::method::bank::Bank;
+use kernels::{BankSoftmax, Precision, bank_softmax};
 use pcp_core::eigen::solve;
 use pcp_core::error::Result;
 use pcp_core::matmul::matmul;
 use pcp_core::matrix::{Matrix, MatrixRef, dot};
+use pcp_core::neighbours::sort_key;
 use pcp_core::peers::{Alone, Peers};
 use pcp_core::purify::Positives;
 use rayon::prelude::*;
@@ -25,12 +27,12 @@ pub struct BankLoss {
     pub gradient: Vec<f32>,
 }
 
-/// How losses over a bank are computed: the precision of products with the whole bank, and the processes that divide the rows of a batch.
+/// How losses over a bank are computed: the precision of products with the whole bank, and the processes that divide the bank's rows.
 #[derive(Clone, Copy, Debug)]
 pub struct BankWork<'a> {
     /// The precision.
     pub precision: Precision,
-    /// The processes. All of them have the whole batch and bank, and get the whole loss.
+    /// The processes. All of them have the whole batch, each has its rows of the bank, and all get the whole loss.
     pub peers: &'a dyn Peers,
 }
 
@@ -55,12 +57,29 @@ fn by_rows(peers: &dyn Peers, v: &Matrix, of: impl Fn(&[f32], usize) -> Vec<(f64
     }
 }
 
+/// Two sums of every row of a batch over the rows of the bank, from what they are over the rows of every process, in the processes' order.
+fn over_bank(peers: &dyn Peers, here: &[[f64; 2]], sums: [fn(&[f64]) -> f64; 2]) -> Vec<[f64; 2]> {
+    let all = peers.all_gather_values(here, &vec![here.len(); peers.count()]);
+    let of = |row: usize, which: usize| -> Vec<f64> {
+        all.iter().skip(row).step_by(here.len()).map(|parts| parts[which]).collect()
+    };
+    (0..here.len()).map(|row| [0, 1].map(|which| sums[which](&of(row, which)))).collect()
+}
+
+/// The softmax of the rows of `v` over this process's rows of the bank; without any, it has no weight.
+fn softmax_here(v: &Matrix, bank: &Bank, tau: f32, precision: Precision) -> BankSoftmax {
+    if bank.rows.rows == 0 {
+        return BankSoftmax { log_sum_exp: vec![f64::NEG_INFINITY; v.rows], expectation: vec![0.0; v.values.len()] };
+    }
+    bank_softmax(&v.values, &bank.rows.values, v.dim, tau, precision)
+}
+
 /// Eq. 4 for samples without positives, Eq. 5 in its `form` for the others; `samples[r]` is the sample of row `r` of `v`.
 /// Products with the whole bank are of the precision of the `work`, those with the positives always f32.
 pub fn bank_loss<'a>(
     v: &Matrix,
     samples: &[usize],
-    bank: &Matrix,
+    bank: &Bank,
     positives: &Positives,
     tau: f32,
     form: LossForm,
@@ -68,38 +87,48 @@ pub fn bank_loss<'a>(
 ) -> BankLoss {
     let BankWork { precision, peers } = work.into();
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
-    by_rows(peers, v, |values, first| {
-        // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
-        let softmax = bank_softmax(values, &bank.values, v.dim, tau, precision);
-        let one = |(r, v): (usize, &[f32])| {
-            let own = [samples[first + r] as u32];
-            let set = positives.of(samples[first + r]).unwrap_or(&own);
-            let logits: Vec<f64> =
-                set.iter().map(|j| f64::from(dot(bank.row(*j as usize), v)) / f64::from(tau)).collect();
-            let all = softmax.log_sum_exp[r];
-            // The loss is `pull * lse(all) - value`, and its gradient `(pull * E[m] - sum_j weight_j m_j) / tau`.
-            let (pull, value, weights) = match form {
-                LossForm::Logsum => {
-                    let value = log_sum_exp(&logits);
-                    (1.0, value, logits.iter().map(|l| (l - value).exp()).collect())
-                }
-                LossForm::Sumlog => (set.len() as f64, logits.iter().sum(), vec![1.0; set.len()]),
-                LossForm::Meanlog => {
-                    let n = set.len() as f64;
-                    (1.0, logits.iter().sum::<f64>() / n, vec![1.0 / n; set.len()])
-                }
-            };
-            let expectation = &softmax.expectation[r * v.len()..(r + 1) * v.len()];
-            let mut gradient: Vec<f64> = expectation.iter().map(|e| pull * f64::from(*e)).collect();
-            for (j, weight) in set.iter().zip(weights) {
-                for (g, m) in gradient.iter_mut().zip(bank.row(*j as usize)) {
-                    *g -= weight * f64::from(*m);
-                }
-            }
-            (pull * all - value, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
+    let softmax = softmax_here(v, bank, tau, precision);
+    let own: Vec<u32> = samples.iter().map(|sample| *sample as u32).collect();
+    let set = |r: usize| positives.of(samples[r]).unwrap_or(&own[r..r + 1]);
+    let rows = |r: usize| set(r).iter().filter_map(|j| bank.row(*j as usize));
+    let logit = |r: usize, m: &[f32]| f64::from(dot(m, v.row(r))) / f64::from(tau);
+    let logits: Vec<Vec<f64>> = (0..v.rows).into_par_iter().map(|r| rows(r).map(|m| logit(r, m)).collect()).collect();
+    let of_positives: fn(&[f64]) -> f64 = match form {
+        LossForm::Logsum => log_sum_exp,
+        LossForm::Sumlog | LossForm::Meanlog => |logits| logits.iter().sum(),
+    };
+    let both = softmax.log_sum_exp.iter().zip(&logits);
+    let here: Vec<[f64; 2]> = both.map(|(all, logits)| [*all, of_positives(logits)]).collect();
+    let sums = over_bank(peers, &here, [log_sum_exp, of_positives]);
+    // The loss is `pull * lse(all) - value`, and its gradient `(pull * E[m] - sum_j weight_j m_j) / tau`.
+    let one = |r: usize| {
+        let ([all, of_positives], n) = (sums[r], set(r).len() as f64);
+        let (pull, value, weight) = match form {
+            LossForm::Logsum => (1.0, of_positives, None),
+            LossForm::Sumlog => (n, of_positives, Some(1.0)),
+            LossForm::Meanlog => (1.0, of_positives / n, Some(1.0 / n)),
         };
-        values.par_chunks_exact(v.dim).enumerate().map(one).collect()
-    })
+        let share = (here[r][0] - all).exp();
+        let expectation = &softmax.expectation[r * v.dim..(r + 1) * v.dim];
+        let mut gradient: Vec<f64> = expectation.iter().map(|e| pull * share * f64::from(*e)).collect();
+        for (m, logit) in rows(r).zip(&logits[r]) {
+            let weight = weight.unwrap_or_else(|| (logit - value).exp());
+            for (g, m) in gradient.iter_mut().zip(m) {
+                *g -= weight * f64::from(*m);
+            }
+        }
+        (pull * all - value, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+    };
+    let (each, gradient): (Vec<f64>, Vec<Vec<f32>>) = (0..v.rows).into_par_iter().map(one).unzip();
+    summed(peers, each, gradient)
+}
+
+/// A loss whose gradient is the sum of those over every process's rows of the bank.
+fn summed(peers: &dyn Peers, each: Vec<f64>, gradient: Vec<Vec<f32>>) -> BankLoss {
+    let mut gradient = gradient.concat();
+    peers.all_reduce(&mut gradient);
+    BankLoss { each, gradient }
 }
 
 /// MoCo's loss: `-log e^{q.k+/tau} / (e^{q.k+/tau} + sum_j e^{q.n_j/tau})` with the keys n_j of the queue.
@@ -131,57 +160,101 @@ const LOCAL_ROWS: usize = 8;
 pub fn local_loss(
     v: &Matrix,
     samples: &[usize],
-    bank: &Matrix,
+    bank: &Bank,
     clusterings: &[Vec<u32>],
     background: usize,
     tau: f32,
     peers: &dyn Peers,
 ) -> BankLoss {
-    let m = bank.view();
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
-    by_rows(peers, v, |values, first| {
-        let samples = &samples[first..first + values.len() / v.dim];
-        let block = |(v, samples): (&[f32], &[usize])| -> Vec<(f64, Vec<f32>)> {
-            let mut similarity = vec![0.0f32; samples.len() * bank.rows];
-            matmul(MatrixRef::new(v, samples.len(), bank.dim), m.t(), &mut similarity, false);
-            let rows = similarity.chunks(bank.rows).zip(samples);
-            rows.map(|(row, &own)| local_row(row, own, bank, clusterings, background, tau, scale)).collect()
-        };
-        let blocks = values.par_chunks(LOCAL_ROWS * v.dim).zip(samples.par_chunks(LOCAL_ROWS));
-        blocks.map(block).collect::<Vec<_>>().into_iter().flatten().collect()
-    })
+    let mut near = nearest_here(v, samples, bank, background);
+    let farthest = farthest_near(&near, background, peers);
+    for (near, farthest) in near.iter_mut().zip(farthest) {
+        near.retain(|near| near.key <= farthest);
+        near.sort_unstable_by_key(Near::sample); // a fixed order of summation
+    }
+    let logit = |near: &Near| f64::from(near.similarity) / f64::from(tau);
+    let close =
+        |near: &Near, own: usize| near.sample() == own || clusterings.iter().any(|c| c[near.sample()] == c[own]);
+    let here = |r: usize| {
+        let logits: Vec<f64> = near[r].iter().map(logit).collect();
+        let within: Vec<f64> = near[r].iter().filter(|near| close(near, samples[r])).map(logit).collect();
+        [log_sum_exp(&logits), log_sum_exp(&within)]
+    };
+    let here: Vec<[f64; 2]> = (0..v.rows).into_par_iter().map(here).collect();
+    let sums = over_bank(peers, &here, [log_sum_exp; 2]);
+    let one = |r: usize| {
+        let [all, positive] = sums[r];
+        let mut gradient = vec![0.0f64; v.dim];
+        for near in &near[r] {
+            let l = logit(near);
+            let weight = (l - all).exp() - if close(near, samples[r]) { (l - positive).exp() } else { 0.0 };
+            let row = bank.rows.row(near.sample() - bank.first);
+            gradient.iter_mut().zip(row).for_each(|(g, m)| *g += weight * f64::from(*m));
+        }
+        (all - positive, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+    };
+    let (each, gradient): (Vec<f64>, Vec<Vec<f32>>) = (0..v.rows).into_par_iter().map(one).unzip();
+    summed(peers, each, gradient)
 }
 
-fn local_row(
-    similarity: &[f32],
-    own: usize,
-    bank: &Matrix,
-    clusterings: &[Vec<u32>],
-    background: usize,
-    tau: f32,
-    scale: f64,
-) -> (f64, Vec<f32>) {
-    let mut near: Vec<u32> = (0..similarity.len() as u32).collect();
-    let nearer = |a: &u32, b: &u32| {
-        let of = |i: &u32| if *i as usize == own { f32::INFINITY } else { similarity[*i as usize] };
-        of(b).total_cmp(&of(a)).then(a.cmp(b))
+/// A bank row among those nearest to an embedding.
+struct Near {
+    /// Lower for nearer ones, and of equal ones for lower samples, which are its last 32 bits; lowest of the embedding's own sample.
+    key: u64,
+    similarity: f32,
+}
+
+impl Near {
+    fn new(similarity: f32, sample: usize, own: usize) -> Near {
+        let nearness = if sample == own { f32::INFINITY } else { similarity };
+        Near { key: !sort_key(nearness, sample as u32), similarity }
+    }
+
+    fn sample(&self) -> usize {
+        self.key as u32 as usize
+    }
+}
+
+/// For every row of `v`, the `most` of this process's bank rows that are nearest to it.
+fn nearest_here(v: &Matrix, samples: &[usize], bank: &Bank, most: usize) -> Vec<Vec<Near>> {
+    let n = bank.rows.rows;
+    let block = |(v, samples): (&[f32], &[usize])| -> Vec<Vec<Near>> {
+        let mut similarity = vec![0.0f32; samples.len() * n];
+        matmul(MatrixRef::new(v, samples.len(), bank.rows.dim), bank.rows.view().t(), &mut similarity, false);
+        let one = |(r, own): (usize, &usize)| {
+            let row = similarity[r * n..(r + 1) * n].iter().enumerate();
+            let mut near: Vec<Near> = row.map(|(at, s)| Near::new(*s, bank.first + at, *own)).collect();
+            if most < near.len() {
+                near.select_nth_unstable_by_key(most - 1, |near| near.key);
+                near.truncate(most);
+            }
+            near
+        };
+        samples.iter().enumerate().map(one).collect()
     };
-    if background < near.len() {
-        near.select_nth_unstable_by(background - 1, nearer);
-        near.truncate(background);
-    }
-    near.sort_unstable(); // a fixed order of summation
-    let logit = |j: &u32| f64::from(similarity[*j as usize]) / f64::from(tau);
-    let close = |j: &u32| *j as usize == own || clusterings.iter().any(|c| c[*j as usize] == c[own]);
-    let logits: Vec<f64> = near.iter().map(logit).collect();
-    let within: Vec<f64> = near.iter().filter(|j| close(j)).map(logit).collect();
-    let (all, positive) = (log_sum_exp(&logits), log_sum_exp(&within));
-    let mut gradient = vec![0.0f64; bank.dim];
-    for (j, l) in near.iter().zip(&logits) {
-        let weight = (l - all).exp() - if close(j) { (l - positive).exp() } else { 0.0 };
-        gradient.iter_mut().zip(bank.row(*j as usize)).for_each(|(g, m)| *g += weight * f64::from(*m));
-    }
-    (all - positive, gradient.into_iter().map(|g| (g * scale) as f32).collect())
+    let blocks = v.values.par_chunks(LOCAL_ROWS * v.dim).zip(samples.par_chunks(LOCAL_ROWS));
+    blocks.map(block).collect::<Vec<_>>().into_iter().flatten().collect()
+}
+
+/// For every row of the batch, the greatest key among the `most` nearest of all processes, each of which has its own.
+fn farthest_near(near: &[Vec<Near>], most: usize, peers: &dyn Peers) -> Vec<u64> {
+    // Every process finds those of its share of the batch.
+    let rows = peers.shares(near.len());
+    let each = peers.all_gather_values(&[near.first().map_or(0, Vec::len) as u64], &vec![1; peers.count()]);
+    let (own, each) = (peers.own(near.len()).len(), each.into_iter().map(|n| n as usize).collect::<Vec<_>>());
+    let keys: Vec<u64> = near.iter().flatten().map(|near| near.key).collect();
+    let sent: Vec<usize> = rows.iter().map(|rows| rows * each[peers.rank()]).collect();
+    let all = peers.all_to_all_values(&keys, &sent, &each.iter().map(|each| own * each).collect::<Vec<_>>());
+    let farthest = |r: usize| {
+        let (mut keys, mut first) = (Vec::with_capacity(each.iter().sum()), 0);
+        for each in &each {
+            keys.extend_from_slice(&all[first + r * each..first + (r + 1) * each]);
+            first += own * each;
+        }
+        if most < keys.len() { *keys.select_nth_unstable(most - 1).1 } else { u64::MAX }
+    };
+    peers.all_gather_values(&(0..own).into_par_iter().map(farthest).collect::<Vec<_>>(), &rows)
 }
 
 fn log_sum_exp(logits: &[f64]) -> f64 {

@@ -170,7 +170,7 @@ pub fn loss<'a>(
     let bank_views = (objective.bank_views as usize).min(v.rows / b);
     let seen = Matrix { rows: b * bank_views, dim: v.dim, values: v.values[..b * bank_views * v.dim].to_vec() };
     let rows: Vec<usize> = samples.iter().copied().cycle().take(seen.rows).collect();
-    let bank_part = bank_loss(&seen, &rows, &bank.rows, positives, tau, objective.form, work);
+    let bank_part = bank_loss(&seen, &rows, bank, positives, tau, objective.form, work);
 
     let mut loss = BatchLoss { samples: b, ..BatchLoss::default() };
     for (row, each) in bank_part.each.iter().enumerate() {
@@ -201,6 +201,7 @@ mod tests {
     use super::*;
     use crate::config::LossForm;
     use kernels::Precision;
+    use pcp_core::peers::Alone;
 
     fn close(a: f64, b: f64) {
         assert!((a - b).abs() < 2e-6, "{a} is not {b}");
@@ -211,7 +212,7 @@ mod tests {
     fn the_warmup_mixes_the_two_losses() {
         let unit = |rows: &[[f32; 3]]| Matrix::new(3, rows.concat()).normalised();
         let bank = unit(&[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.8, 0.0, 0.4], [0.0, 0.0, 1.0]]);
-        let bank = Bank { rows: bank, momentum: 0.5 };
+        let bank = Bank { rows: bank, first: 0, momentum: 0.5 };
         let positives = Positives::from_sets(5, [vec![0, 2, 3]]);
         let objective = ObjectiveSettings { form: LossForm::Logsum, ..ObjectiveSettings::default() };
         let v = unit(&[[1.0, 0.1, 0.1], [0.1, 1.0, 0.0], [0.9, 0.2, 0.1], [0.0, 0.9, 0.1]]);
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn both_views_may_take_the_bank_loss() {
-        let bank = Bank::new(&[0, 1, 2], 4, 0.5, 1);
+        let bank = Bank::new(&[0, 1, 2], 4, 0.5, 1, &Alone);
         let v = Matrix::new(4, (0..8).map(|i| (i as f32).sin()).collect()).normalised();
         let objective = ObjectiveSettings { bank_views: 2, ..ObjectiveSettings::default() };
         let positives = Positives::instances(3);

@@ -46,7 +46,7 @@ impl Method for Plus {
     /// Without the patch features, which training adds before the first step.
     fn memory(&self, _plan: &Plan, network: &Network, _weights: &Weights) -> Memory {
         let rows = Matrix { rows: 0, dim: network.embedding, values: Vec::new() };
-        Memory::Fixed(Arc::new(Bank { rows, momentum: 1.0 }))
+        Memory::Fixed(Arc::new(Bank { rows, first: 0, momentum: 1.0 }))
     }
 
     fn reads_out(&self) -> bool {

@@ -170,7 +170,7 @@ fn and_keeps_its_neighbourhoods_for_a_round() {
     let plan = plan("and", 40, &["and.share=0.5"]);
     let and = of(System::And);
     let rows = memory(&plan).bank().unwrap().rows.clone().normalised();
-    let memory = Memory::Bank(Arc::new(Bank { rows, momentum: 0.5 }));
+    let memory = Memory::Bank(Arc::new(Bank { rows, first: 0, momentum: 0.5 }));
     let history = History::default();
     let targets = |at: At, positives: Option<&Positives>| {
         let past = Past { history: &history, centroids: None, positives };
@@ -264,7 +264,7 @@ fn the_bank_of_pcp_plus_stays_as_it_is() {
     let plan = plan("pcp-plus", 20, &["train.batch=4"]);
     let net = network(&plan);
     let rows = Matrix::new(256, (0..20 * 256).map(|i| (i as f32 * 0.37).sin()).collect()).normalised();
-    let bank = Bank { rows, momentum: 1.0 };
+    let bank = Bank { rows, first: 0, momentum: 1.0 };
     let mut memory = Memory::Fixed(Arc::new(bank.clone()));
     let weights = net.init(1);
     let task = |pixels: f32| Task {

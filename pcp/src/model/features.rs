@@ -104,22 +104,37 @@ impl Extractor<'_> {
 
     /// Features of every image of `part`.
     pub fn all(&self, loader: &Loader, part: Part, view: View, kind: FeatureKind) -> Result<Matrix> {
-        let combination = self.weights.combination().filter(|_| kind == FeatureKind::Embedding);
-        let loader = loader.with_squares(combination.map(|combination| combination.card.squares()));
         let rows: Vec<usize> = (0..loader.images(part).len()).collect();
-        self.rows(&loader, part, &rows, view, kind)
+        self.rows(&self.with_squares(loader, kind), part, &rows, view, kind)
+    }
+
+    /// Features of the images of `part` that this process has read.
+    pub fn own(&self, loader: &Loader, part: Part, view: View, kind: FeatureKind) -> Result<Matrix> {
+        let rows: Vec<usize> = (0..loader.images(part).len()).collect();
+        self.of_own(&self.with_squares(loader, kind), part, &loader.own_rows(part, &rows), view, kind)
+    }
+
+    /// The loader that makes what the weights need for these features.
+    fn with_squares(&self, loader: &Loader, kind: FeatureKind) -> Loader {
+        let combination = self.weights.combination().filter(|_| kind == FeatureKind::Embedding);
+        loader.with_squares(combination.map(|combination| combination.card.squares()))
     }
 
     /// Features of the images of `part` in `rows`, which are ascending. Of several processes, each computes those of the images that it
     /// has read, and all get the whole.
     pub fn rows(&self, loader: &Loader, part: Part, rows: &[usize], view: View, kind: FeatureKind) -> Result<Matrix> {
-        let (own, team) = (loader.own_rows(part, rows), loader.team());
+        let Matrix { dim, values, .. } = self.of_own(loader, part, &loader.own_rows(part, rows), view, kind)?;
+        Ok(loader.gathered(part, rows, dim, values))
+    }
+
+    /// Features of `own` images of this process.
+    fn of_own(&self, loader: &Loader, part: Part, own: &[usize], view: View, kind: FeatureKind) -> Result<Matrix> {
         let made =
-            self.stream(loader.rows(part, &own, view), own.len(), &[kind])?.into_iter().next().unwrap_or_default();
+            self.stream(loader.rows(part, own, view), own.len(), &[kind])?.into_iter().next().unwrap_or_default();
         // A process may have none of them, and does not know their length.
+        let team = loader.team();
         let dims = team.all_gather_values(&[made.dim as u64], &vec![1; team.count()]);
-        let dim = dims.into_iter().max().unwrap_or_default() as usize;
-        Ok(loader.gathered(part, rows, dim, made.values))
+        Ok(Matrix { dim: dims.into_iter().max().unwrap_or_default() as usize, ..made })
     }
 }
 

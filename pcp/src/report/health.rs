@@ -68,7 +68,7 @@ pub fn lights(contents: &Contents, clustering: Option<&Clustering>) -> Vec<Light
 
     let collapse = match &contents.embeddings {
         Some(features) => {
-            let spread = features.clone().normalised().spread() * (features.dim as f64).sqrt();
+            let spread = features.unit_spread() * (features.dim as f64).sqrt();
             let text = format!("The spread of the embeddings is {} of a uniform spread.", percent(spread));
             (level(spread, SPREAD), text)
         }

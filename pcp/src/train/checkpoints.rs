@@ -42,31 +42,37 @@ impl<'a> Checkpoints<'a> {
     /// Saves within an epoch, every `save_minutes`.
     pub fn save_if_due(&self, state: &State) -> Result<()> {
         let pause = Duration::from_secs_f64(self.setup.plan.config.run.save_minutes * 60.0);
-        if self.saved.get().elapsed() < pause { Ok(()) } else { self.save(state) }
+        if self.decide(self.saved.get().elapsed() >= pause) { self.save(state) } else { Ok(()) }
     }
 
     /// Saves at the end of an epoch: of the last one always, of others unless saving has taken too much of the time.
     pub fn save_after_epoch(&self, state: &State) -> Result<()> {
         let last = state.progress.round == self.setup.plan.config.train.rounds;
-        if last || is_affordable(self.taken.get(), self.began.elapsed()) { self.save(state) } else { Ok(()) }
+        let affordable = is_affordable(self.taken.get(), self.began.elapsed());
+        if self.decide(last || affordable) { self.save(state) } else { Ok(()) }
+    }
+
+    /// What the process that writes wants: clocks differ, and all take part in saving.
+    fn decide(&self, wanted: bool) -> bool {
+        let team = self.setup.team();
+        team.any(team.leads() && wanted)
     }
 
     /// Saves `state`, then removes all but the last two. Numbers that are not finite are not worth keeping.
     pub fn save(&self, state: &State) -> Result<()> {
-        let Setup { network, run, .. } = self.setup;
+        let Setup { network, plan, run, .. } = self.setup;
         if !state.weights.is_finite() {
             return Err(Error::training("the weights are not finite", DIVERGED));
         }
         let began = Instant::now();
         self.saved.set(began);
-        if self.setup.run_to_write().is_none() {
-            return Ok(());
-        }
         let p = &state.progress;
         // Names in the order of time.
         let name = format!("r{:03}-e{:05}-b{:07}.safetensors", p.round, p.epoch, p.batch);
-        state.save(network, &self.bound, &run.file("checkpoints").join(name))?;
-        run.keep_newest()?;
+        state.save(network, plan, &self.bound, &run.file("checkpoints").join(name))?;
+        if self.setup.run_to_write().is_some() {
+            run.keep_newest()?;
+        }
         self.saved.set(Instant::now());
         self.taken.set(self.taken.get() + began.elapsed());
         Ok(())

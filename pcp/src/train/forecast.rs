@@ -73,23 +73,36 @@ impl Spread {
         let divided = images * views / parts >= p;
         let share = if divided { 1.0 / p } else { 1.0 };
         let within = if divided { others } else { 0.0 };
+        // The sums of the softmax over the bank, or over the queue, and the gradients by the embeddings: of the bank, each process has a part
+        // of every sum.
+        let summed = 4.0 * images * dim * others;
+        let of_bank = match plan.config.method.system {
+            System::Pcp | System::Ir | System::And | System::La => 2.0 * summed + 16.0 * images * (p - 1.0),
+            System::Moco => summed,
+            _ => 0.0,
+        };
         let step_bytes = [
             views * images * share * pixels * others,
-            (views + 1.0) * images * dim * 4.0 * within,
+            views * images * dim * 4.0 * within + of_bank,
             // Forward: rows, means and squares; backward: two sums.
             if divided { 8.0 * (layers as f64 + 4.0 * parts * channels) * (p - 1.0) } else { 0.0 },
             2.0 * network.parameter_count() as f64 * 4.0 * within,
         ];
-        // Agreement to stop; views (2); embeddings; losses and their gradients; two for every batch norm; gradients of the weights (3).
-        let step_messages = if divided { 9 + 2 * layers } else { 3 };
+        // Agreement to stop and to save; views (2); embeddings; losses and their gradients (3); two for every batch norm; gradients of the
+        // weights (3).
+        let step_messages = if divided { 11 + 2 * layers } else { 5 };
         let (rate, latency) = Self::LINK;
         let told = step_bytes.iter().sum::<f64>() / rate + step_messages as f64 * latency;
-        let [held, vectors, _] = setup.memory();
+        let [held, ..] = setup.memory();
         let shown = (images * share).ceil() as usize * views as usize;
         let step = alone * share + told;
         Spread {
             processes,
-            memory: [held / p, vectors, training_bytes(network, shown, usize::from(method.has_key_encoder()))],
+            memory: [
+                held / p,
+                setup.vector_bytes(processes),
+                training_bytes(network, shown, usize::from(method.has_key_encoder())),
+            ],
             step_bytes,
             step_messages,
             assignment_bytes: 4.0 * n * others,

@@ -152,19 +152,24 @@ impl Setup {
 
     /// Bytes that grow with every training image, besides its pixels.
     pub fn memory_per_image(&self) -> f64 {
-        bytes_per_image(&self.plan, &self.network)
+        bytes_per_image(&self.plan, &self.network, self.team().count())
     }
 
     /// Bytes that the run will hold: images, bank with features, network with one step.
     pub fn memory(&self) -> [f64; 3] {
         let images = &self.plan.dataset.train.images;
         let pixels = images.bytes() + self.plan.dataset.test.as_ref().map_or(0, |t| t.images.bytes());
-        // At the end, pixels are compared with each other: more where images are many, but bounded.
-        let compared = self.probe.as_ref().map_or(0, Probe::pixel_bytes) as f64;
-        let vectors = (self.memory_per_image() * images.len() as f64).max(compared);
         let views = self.method.views(&self.plan, (0, 0));
         let shown = self.plan.config.train.batch.min(images.len()).div_ceil(self.team().count()) * views;
+        let vectors = self.vector_bytes(self.team().count());
         [pixels as f64, vectors, training_bytes(&self.network, shown, usize::from(self.method.has_key_encoder()))]
+    }
+
+    /// Bytes of bank and features that each of so many processes will hold.
+    pub(super) fn vector_bytes(&self, processes: usize) -> f64 {
+        // At the end, pixels are compared with each other: more where images are many, but bounded.
+        let compared = self.probe.as_ref().map_or(0, Probe::pixel_bytes) as f64;
+        (bytes_per_image(&self.plan, &self.network, processes) * self.plan.samples() as f64).max(compared)
     }
 
     /// What the checkpoints of the run belong to.
@@ -378,7 +383,7 @@ pub fn check_room(network: &Network, plan: &Plan, free: Option<u64>) -> Result<(
     let team = &plan.dataset.team;
     let shown = plan.config.train.batch.min(images).div_ceil(team.count()) * method.views(plan, (0, 0));
     let one = training_bytes(network, shown, usize::from(method.has_key_encoder()))
-        + bytes_per_image(plan, network) * images as f64;
+        + bytes_per_image(plan, network, team.count()) * images as f64;
     let needed = one * team.on_this_machine() as f64;
     match free {
         Some(free) if plan.config.train.rounds > 0 && needed > free as f64 => Err(Error::usage(
@@ -393,14 +398,16 @@ pub fn check_room(network: &Network, plan: &Plan, free: Option<u64>) -> Result<(
     }
 }
 
-/// Bytes that grow with every training image, besides its pixels: bank, features, the embeddings of a probe, the history
-/// of clusters, and the image's name, place and marks.
-fn bytes_per_image(plan: &Plan, network: &Network) -> f64 {
+/// Bytes of each of so many processes that grow with every training image, besides its pixels: its share of the bank, features, the
+/// embeddings of a probe, the history of clusters, and the image's name, place and marks.
+fn bytes_per_image(plan: &Plan, network: &Network, processes: usize) -> f64 {
     const MARKS: usize = 400;
     // Patch features, pooled features, and the embedding of both, where they are put side by side.
     let both = match method::of(plan.config.method.system).reads_out() {
         true => 2 * (network.pooled + PatchModelSettings::MOST_COMPONENTS),
         false => 0,
     };
-    ((3 * plan.config.network.embedding + both) * 4 + 4 * plan.schedule.history + MARKS) as f64
+    let embedding = plan.config.network.embedding;
+    let bank = (embedding * 4) as f64 / processes as f64;
+    bank + ((2 * embedding + both) * 4 + 4 * plan.schedule.history + MARKS) as f64
 }

@@ -210,7 +210,7 @@ fn step_seconds(setup: &Setup, state: &mut State, at: At, least: f64) -> Result<
 fn save_seconds(setup: &Setup, state: &State) -> Result<f64> {
     let path = setup.run.file("trial.safetensors");
     let began = Instant::now();
-    state.save(&setup.network, &setup.bound(), &path)?;
+    state.save(&setup.network, &setup.plan, &setup.bound(), &path)?;
     let seconds = began.elapsed().as_secs_f64();
     let _ = std::fs::remove_file(path);
     Ok(seconds)

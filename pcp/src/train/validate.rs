@@ -103,11 +103,8 @@ fn memory_fits(memory: &Memory, initial: &Memory, plan: &Plan) -> bool {
     let finite = |values: &[f32]| values.iter().all(|x| x.is_finite());
     match (memory, initial) {
         (Memory::Nothing, Memory::Nothing) => true,
-        (Memory::Bank(a), Memory::Bank(b)) => {
-            (a.rows.rows, a.rows.dim) == (b.rows.rows, b.rows.dim) && finite(&a.rows.values)
-        }
-        // It is filled when a run begins.
-        (Memory::Fixed(a), Memory::Fixed(b)) => {
+        // One is whole, with the rows of all processes, or filled when a run begins.
+        (Memory::Bank(a), Memory::Bank(b)) | (Memory::Fixed(a), Memory::Fixed(b)) => {
             (a.rows.rows, a.rows.dim) == (plan.samples(), b.rows.dim) && finite(&a.rows.values)
         }
         (Memory::Keys { encoder, queue: a }, Memory::Keys { queue: b, .. }) => {
@@ -154,7 +151,7 @@ mod tests {
         refused("pcp", "memory", |s| {
             let Memory::Bank(bank) = &s.memory else { unreachable!() };
             let rows = bank.rows.clone().remove_rows(&[4]);
-            s.memory = Memory::Bank(Arc::new(Bank { rows, momentum: bank.momentum }));
+            s.memory = Memory::Bank(Arc::new(Bank { rows, first: 0, momentum: bank.momentum }));
         });
         refused("pcp", "momentum", |s| {
             let mut velocities = s.optimizer.velocities();

@@ -1,6 +1,7 @@
 //! Check values, plain implementations and finite differences.
 
 use super::*;
+use pcp_core::peers::parts::together;
 use pcp_core::rng::{Key, Purpose};
 
 fn unit(rows: &[[f32; 3]]) -> Matrix {
@@ -10,6 +11,11 @@ fn unit(rows: &[[f32; 3]]) -> Matrix {
 fn random(rows: usize, dim: usize, seed: u64) -> Matrix {
     let mut s = Key { purpose: Purpose::Synthetic, seed, round: 0, epoch: 0 }.stream(0, 0);
     Matrix::new(dim, (0..rows * dim).map(|_| s.normal()).collect()).normalised()
+}
+
+/// The bank of one process.
+fn bank_of(rows: &Matrix) -> Bank {
+    Bank::of_whole(rows.clone(), 0.5, &Alone)
 }
 
 fn close(a: f64, b: f64, tolerance: f64) {
@@ -29,7 +35,7 @@ fn bank_loss_check_values() {
     for (form, expected) in
         [(LossForm::Logsum, 0.0051585082), (LossForm::Sumlog, 1.7170376791), (LossForm::Meanlog, 0.5757419859)]
     {
-        let loss = bank_loss(&v, &[0, 1], &bank, &positives, 0.1, form, Precision::F32);
+        let loss = bank_loss(&v, &[0, 1], &bank_of(&bank), &positives, 0.1, form, Precision::F32);
         close(loss.each.iter().sum::<f64>() / 2.0, expected, 2e-6);
     }
 }
@@ -69,7 +75,7 @@ fn bank_loss_matches_its_definition_and_finite_differences() {
     let positives = Positives::from_sets(2500, [vec![3, 5, 1200, 2400], vec![17, 18]]);
     for form in [LossForm::Logsum, LossForm::Sumlog, LossForm::Meanlog] {
         let slow = |v: &Matrix| slow_bank_loss(v, &samples, &bank, &positives, 0.1, form);
-        let fast = bank_loss(&v, &samples, &bank, &positives, 0.1, form, Precision::F32);
+        let fast = bank_loss(&v, &samples, &bank_of(&bank), &positives, 0.1, form, Precision::F32);
         close(fast.each.iter().sum::<f64>() / 4.0, slow(&v), 1e-5);
         for at in 0..v.values.len() {
             let moved = |by: f32| {
@@ -79,6 +85,72 @@ fn bank_loss_matches_its_definition_and_finite_differences() {
             };
             let h = 1e-3;
             close(f64::from(fast.gradient[at]), (moved(h) - moved(-h)) / (2.0 * f64::from(h)), 2e-3);
+        }
+    }
+}
+
+/// Loss and gradient where several processes hold the bank: those of one, up to rounding (of gradients, to `tolerance`), and the same
+/// bits in all of them. One process has the bits of a process alone.
+fn divided(count: usize, tolerance: f64, alone: &BankLoss, loss: impl Fn(&dyn Peers) -> BankLoss + Sync) {
+    let found = together(count, |peers| loss(&*peers));
+    assert!(found.iter().all(|other| *other == found[0]), "{count} processes");
+    if count == 1 {
+        assert_eq!(&found[0], alone);
+    }
+    for (a, b) in found[0].each.iter().zip(&alone.each) {
+        close(*a, *b, 1e-6 * b.abs().max(1.0));
+    }
+    for (a, b) in found[0].gradient.iter().zip(&alone.gradient) {
+        close(f64::from(*a), f64::from(*b), tolerance);
+    }
+}
+
+/// Also where there are fewer rows than processes, and where a sample's positives are elsewhere than itself.
+#[test]
+fn a_divided_bank_has_the_same_loss() {
+    for (n, batch, counts) in [(2500, 5, vec![1, 2, 3]), (4, 5, vec![3, 5]), (1, 2, vec![2])] {
+        let (bank, v) = (random(n, 8, 1), random(batch, 8, 2));
+        let samples: Vec<usize> = (0..batch).map(|i| (i * 607 + n - 1) % n).collect();
+        let sets = match n {
+            1 => Vec::new(),
+            4 => vec![vec![0, 1, 2, 3]],
+            _ => vec![vec![0, 1300, 2499], vec![606, 607]],
+        };
+        let positives = Positives::from_sets(n, sets);
+        for form in [LossForm::Logsum, LossForm::Sumlog, LossForm::Meanlog] {
+            for precision in [Precision::F32, Precision::Bf16] {
+                let loss = |peers: &dyn Peers| {
+                    let bank = Bank::of_whole(bank.clone(), 0.5, peers);
+                    bank_loss(&v, &samples, &bank, &positives, 0.1, form, BankWork { precision, peers })
+                };
+                // In bf16, every exponential is rounded by 2^-9 of it, relative to a maximum of the rows of a process; a sum of four
+                // logarithms has them four times.
+                let tolerance = match precision {
+                    Precision::F32 => 2e-6,
+                    Precision::Bf16 => 4.0 * 2f64.powi(-8) / (0.1 * batch as f64),
+                };
+                counts.iter().for_each(|count| divided(*count, tolerance, &loss(&Alone), loss));
+            }
+        }
+    }
+}
+
+/// The background is that of the whole bank, wherever its rows are, also where equal rows are on several processes.
+#[test]
+fn a_divided_bank_has_the_same_local_loss() {
+    for (n, batch, counts) in [(90usize, 7, vec![1, 2, 3, 5]), (2, 3, vec![3]), (1, 1, vec![2])] {
+        let some = random(n.div_ceil(3), 6, 4);
+        let bank = Matrix::new(6, some.values.repeat(3)[..n * 6].to_vec());
+        let v = random(batch, 6, 5);
+        let samples: Vec<usize> = (0..batch).map(|i| i * 13 % n).collect();
+        let clusterings: Vec<Vec<u32>> =
+            (1..4u32).map(|h| (0..n as u32).map(|i| (i * 7 + h) % (3 + h)).collect()).collect();
+        for background in [1, 2, 20, 37, 1000] {
+            let loss = |peers: &dyn Peers| {
+                let bank = Bank::of_whole(bank.clone(), 0.5, peers);
+                local_loss(&v, &samples, &bank, &clusterings, background, 0.07, peers)
+            };
+            counts.iter().for_each(|count| divided(*count, 2e-6, &loss(&Alone), loss));
         }
     }
 }
@@ -212,7 +284,7 @@ fn local_loss_matches_its_definition_and_finite_differences() {
     let clusterings: Vec<Vec<u32>> = (1..4u32).map(|h| (0..60).map(|i| (i * 7 + h) % (3 + h)).collect()).collect();
     for background in [60, 20, 1000] {
         let slow = |v: &Matrix| slow_local_loss(v, &samples, &bank, &clusterings, background);
-        let fast = local_loss(&v, &samples, &bank, &clusterings, background, 0.07, &Alone);
+        let fast = local_loss(&v, &samples, &bank_of(&bank), &clusterings, background, 0.07, &Alone);
         close(fast.each.iter().sum::<f64>() / 11.0, slow(&v), 1e-5);
         if background >= 60 {
             finite_differences(&v, &fast.gradient, &slow); // a smaller background jumps when a neighbour enters
@@ -224,7 +296,7 @@ fn local_loss_matches_its_definition_and_finite_differences() {
 #[test]
 fn local_loss_of_the_sample_alone_is_zero() {
     let bank = random(9, 4, 6);
-    let found = local_loss(&random(1, 4, 7), &[3], &bank, &[vec![0; 9]], 1, 0.07, &Alone);
+    let found = local_loss(&random(1, 4, 7), &[3], &bank_of(&bank), &[vec![0; 9]], 1, 0.07, &Alone);
     close(found.each[0], 0.0, 1e-9);
     assert!(found.gradient.iter().all(|g| g.abs() < 1e-9));
 }
