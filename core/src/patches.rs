@@ -329,7 +329,7 @@ impl Patches {
         let columns = all.map.rows;
         let mut scatter = Scatter::new(columns);
         for rows in self.chosen(images.len(), most).chunks(BLOCK) {
-            scatter.add(&all.project(&self.roots(images, rows, cancel)?));
+            scatter.add(all.project(&self.roots(images, rows, cancel)?));
         }
         let directions = eigen(scatter.covariance(), columns)?.vectors;
         let kept = components.min(columns) * columns;

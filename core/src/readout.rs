@@ -65,8 +65,9 @@ impl ReadoutLearner {
         }
         let share = 1.0 / views.len() as f32;
         mean.values.iter_mut().for_each(|m| *m *= share);
-        views.iter().for_each(|view| self.total.add(view));
-        self.between.add(&mean);
+        let all = views.iter().flat_map(|view| &view.values).copied().collect();
+        self.total.add(Matrix::new(first.dim, all));
+        self.between.add(mean);
     }
 
     /// The readout of everything added.

@@ -23,7 +23,13 @@ use pcp_core::readout::Readout;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 use views::Squares;
+
+/// Images that a trial encodes, patches of each that it learns from, and how often it encodes them: the fastest counts.
+const TRIED: usize = 256;
+const PER_TRIED: usize = 20;
+const TRIALS: usize = 3;
 
 /// The description inside a file of a patch model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,6 +83,30 @@ impl PatchModel {
         observer.end();
         let card = PatchCard { patch_model: settings.clone(), images: images.len() };
         Ok(PatchModel { card, patches, readout: readout? })
+    }
+
+    /// Seconds that the second layer adds to encoding an image on this machine, by a trial with a few of `images`. What is learned for it, in next to
+    /// no time, is of no other use.
+    pub(crate) fn second_layer_pace(images: &Images, settings: &PatchModelSettings, cancel: &Cancel) -> Result<f64> {
+        let tried = Squares::clean(images, settings).first(TRIED);
+        let rows: Vec<usize> = (0..pcp_core::patches::Images::len(&tried)).collect();
+        let mut learned = settings.patches.clone();
+        learned.samples = learned.samples.min(PER_TRIED * TRIED);
+        learned.second.samples = learned.samples;
+        learned.iterations = 1;
+        let with = Patches::learn(&tried, &learned, cancel)?;
+        learned.second.centroids = 0;
+        let without = Patches::learn(&tried, &learned, cancel)?;
+        let seconds = |patches: &Patches| -> Result<f64> {
+            let mut best = f64::INFINITY;
+            for _ in 0..TRIALS {
+                let began = Instant::now();
+                patches.roots(&tried, &rows, cancel)?;
+                best = best.min(began.elapsed().as_secs_f64());
+            }
+            Ok(best)
+        };
+        Ok((seconds(&with)? - seconds(&without)?).max(0.0) / rows.len().max(1) as f64)
     }
 
     /// The readouts of the committee, each from views of its own, as one.

@@ -136,8 +136,8 @@ impl SecondLayer {
         let (mut evens, mut odds) = (Scatter::new(columns), Scatter::new(columns));
         for rows in chosen.chunks(BLOCK) {
             let (even, odd) = areas(patches, images, rows, cancel)?;
-            evens.add(&even);
-            odds.add(&odd);
+            evens.add(even);
+            odds.add(odd);
         }
         let (mean, even, odd) = directions(&evens, &odds, settings.numbers_of(&patches.settings))?;
         let mut learned = Second { mean, even, odd, ..Second::default() };

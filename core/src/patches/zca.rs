@@ -22,7 +22,7 @@ impl Zca {
         let d = patches.dim;
         let mut scatter = Scatter::new(d);
         for rows in patches.values.chunks(BLOCK * d) {
-            scatter.add(&Matrix::new(d, rows.to_vec()));
+            scatter.add(Matrix::new(d, rows.to_vec()));
         }
         // As if the mirror image of every patch had been counted, too.
         let mirror: Vec<usize> =

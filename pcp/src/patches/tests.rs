@@ -126,6 +126,10 @@ fn no_image_one_image_and_a_request_to_stop() {
     let model = PatchModel::learn(&one, &settings(), &silent()).unwrap();
     assert!(model.embed(&one, &silent()).unwrap().values.iter().all(|x| x.is_finite()));
     assert_eq!(model.embed(&Images::default(), &silent()).unwrap().rows, 0);
+    for images in [&one, &photographs(20, (30, 20))] {
+        let pace = PatchModel::second_layer_pace(images, &settings(), silent().cancel()).unwrap();
+        assert!((0.0..10.0).contains(&pace), "{pace}");
+    }
     let stopped = Silent::default();
     stopped.0.request();
     let stopped: Arc<dyn Observer> = Arc::new(stopped);

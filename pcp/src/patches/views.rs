@@ -19,6 +19,7 @@ fn stored(image: Cow<Image>, side: usize) -> Cow<Image> {
 /// One view of every image.
 pub(super) struct Squares<'a> {
     images: &'a Images,
+    n: usize,
     view: CleanView,
     /// Random views: from which numbers, and which of an image's.
     random: Option<(Key, u32)>,
@@ -28,7 +29,12 @@ pub(super) struct Squares<'a> {
 impl<'a> Squares<'a> {
     /// The images as they are.
     pub(super) fn clean(images: &'a Images, settings: &PatchModelSettings) -> Self {
-        Squares { images, view: settings.view(), random: None, observer: None }
+        Squares { images, n: images.len(), view: settings.view(), random: None, observer: None }
+    }
+
+    /// Only the first `n`.
+    pub(super) fn first(self, n: usize) -> Self {
+        Squares { n: self.n.min(n), ..self }
     }
 
     /// A random view of every image, the one of that number.
@@ -45,7 +51,7 @@ impl<'a> Squares<'a> {
 
 impl pcp_core::patches::Images for Squares<'_> {
     fn len(&self) -> usize {
-        self.images.len()
+        self.n
     }
 
     fn side(&self) -> usize {

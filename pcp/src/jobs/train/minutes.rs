@@ -8,6 +8,7 @@ use crate::jobs::images::read;
 use crate::jobs::part::on_pool;
 use crate::method::Plan;
 use crate::observe::{Expected, Observer, Silent};
+use crate::patches::{PatchModel, PatchModelSettings};
 use crate::report::page_seconds;
 use crate::run::{About, RunFolder};
 use crate::train::{Setup, Trial};
@@ -46,6 +47,8 @@ const PROBES: f64 = 0.04;
 const PCP_PASSES: f64 = 2.4;
 /// Share of the time that the second layer of patches may take; where it takes more, a network makes better use of it.
 const SECOND_LAYER: f64 = 0.25;
+/// Seconds that it adds to encoding an image of 32 px on two cores without AVX-512.
+const SLOW_PACE: f64 = 0.001;
 /// Share of the time that timing one rung takes, and its range in seconds.
 const TIMED: f64 = 0.005;
 const TIMED_SECONDS: (f64, f64) = (0.2, 3.0);
@@ -156,9 +159,8 @@ impl TimeBudget {
         (config.data.mean, config.data.std) = (Auto::Value(resolved.mean), Auto::Value(resolved.std));
         // Images of files with records are not shrunk; what a rung would say of it must not change the patches.
         config.data.stored = Auto::Value(resolved.stored);
-        let (images, test) = (dataset.train.images.len(), dataset.test.as_ref().map_or(0, |test| test.images.len()));
         if config.method.system == System::Plus && !self.gave("plus.second") {
-            config.plus.second = second_layer_seconds(images, test) <= SECOND_LAYER * self.left();
+            config.plus.second = self.allows_second_layer(&dataset, observer)?;
         }
         let rungs = self.rungs(&config, &dataset);
         let mut ladder =
@@ -197,6 +199,17 @@ impl TimeBudget {
         let lines = ladder.lines(at, &config);
         let expected = Expected { epochs: timed.seconds, after: timed.after };
         Ok(Chosen { config, dataset, lines, expected, patches })
+    }
+
+    /// Whether patches have a second layer: by what it takes on a slow machine or, where that is too much, on this one.
+    fn allows_second_layer(&self, dataset: &Dataset, observer: &Arc<dyn Observer>) -> Result<bool> {
+        let (images, test) = (dataset.train.images.len(), dataset.test.as_ref().map_or(0, |test| test.images.len()));
+        let affordable = |pace: f64| second_layer_seconds(images, test, pace) <= SECOND_LAYER * self.left();
+        if affordable(SLOW_PACE) {
+            return Ok(true);
+        }
+        let settings = PatchModelSettings::fitting(&dataset.train.images, 0)?;
+        Ok(affordable(PatchModel::second_layer_pace(&dataset.train.images, &settings, observer.cancel())?))
     }
 
     /// The rungs for these settings and images.
@@ -383,9 +396,10 @@ impl Ladder<'_> {
     }
 }
 
-/// Seconds that the second layer of patches takes for so many images and test images, on two cores without AVX-512: as it is known before anything is learned.
-fn second_layer_seconds(images: usize, test: usize) -> f64 {
-    20.0 + 0.0084 * images.min(10_000) as f64 + 0.001 * (2 * images + test) as f64
+/// Seconds that the second layer of patches takes for so many images and test images, where it adds `pace` seconds to encoding an image: learning its centroids is like encoding
+/// 20,000, and the readout, of three views, like 8.4 times the images that it is learned from. All are embedded, the images twice.
+fn second_layer_seconds(images: usize, test: usize, pace: f64) -> f64 {
+    pace * (20_000.0 + 8.4 * images.min(10_000) as f64 + (2 * images + test) as f64)
 }
 
 /// Epochs between probes of `probe` seconds, so that they take a small share of `left`; all of them where that is too much.
