@@ -3,8 +3,8 @@
 //! 1. The codes of the image's own size are averaged over a finer grid, of *areas*. With `o` the square root of the code of an area
 //!    and `m` that of the same area for the mirrored centroids, the even part is `o + m`, the odd part `o - m`: in the mirror image, even
 //!    parts stand in the mirrored area, and odd parts there with the other sign.
-//! 2. Even and odd parts are reduced to the principal directions of both, with a variance `v` scaled to `(v / (v + floor))^(1/2)`, or
-//!    nearly white.
+//! 2. Even and odd parts are reduced to the principal directions of both. A direction of variance `v` is divided by `sqrt(v + floor)`, so
+//!    that all are nearly white.
 //! 3. Patches of neighbouring areas, at unit length, are clustered by spherical k-means, in which a centroid stands for its negative and its mirror image,
 //!    too.
 //! 4. An image is encoded by all these patches as by those of pixels: what products have above a threshold, averaged over the cells
