@@ -33,7 +33,7 @@ Examples:
   pcp reproduce figure5 --data-dir DATA                            t-SNE and clusters of DC, AND and PCP
   pcp reproduce all --scale full --data-dir DATA --list            what would be run
 
-Scales: full is the paper's setting; mini has 5,000 images, width 16 (Table 9: 10,000 and 32) and the paper's 200 epochs; tiny runs
+Scales: full is the paper's setting; mini has 5,120 images, width 16 (Table 9: 10,000 and 32) and the paper's 200 epochs; tiny runs
 on the bundled images.
 DATA holds cifar-10-batches-bin, cifar-100-binary, in100, cub200 and VOCdevkit/VOC2007, as far as they are needed. With the
 last, figures 1 and 4 say how much of the heat lies in its boxes. A figure is drawn from the first seed.

@@ -291,6 +291,7 @@ const OWN: &[(&str, &[&str])] = &[
         "pcp-plus",
         &[
             "method.system",
+            "augment.scale",
             "augment.jitter_probability",
             "network.embedding",
             "network.head",

@@ -18,37 +18,39 @@ use std::sync::Arc;
 
 /// Views of every image that was held out, by which the network's share is found.
 const VIEWS: u32 = 4;
+/// A network that knows this share of what the patches know, or less, only blurs them.
+const NOTHING_NEW: f64 = 0.7;
 /// The greatest share of the network.
 const MOST: f64 = 0.8;
 
 /// The bank: the patch features of all training images, as long as an embedding. They are the run's embeddings until the network has learned, and so
 /// are their clusters.
 pub(super) fn first_features(setup: &Setup) -> Result<Matrix> {
-    let features = Arc::new(patch_model(setup)?.embed(&setup.plan.dataset.train.images, &setup.observer)?);
+    let features = patch_features(setup, &patch_model(setup)?)?;
     setup.run.write_embeddings(&features)?;
     setup.write_clusters("first clusters", &features, History::default())?;
     Ok(targets(&features, setup.network.embedding))
 }
 
-/// Unit features as targets of `columns` numbers: where they have more, the leading ones, which tell images apart best, at unit length.
+/// Unit features as targets of `columns` numbers: where they have more, the leading ones, which tell images apart best, at unit length; where
+/// they have fewer, filled up with zeros.
 fn targets(features: &Matrix, columns: usize) -> Matrix {
-    let targets = with_columns(features, columns);
-    if features.dim > columns { targets.normalised() } else { targets }
-}
-
-/// The first `columns` columns, filled up with zeros where there are fewer.
-fn with_columns(features: &Matrix, columns: usize) -> Matrix {
     let kept = columns.min(features.dim);
     let mut values = vec![0.0f32; features.rows * columns];
     for (to, from) in values.chunks_exact_mut(columns).zip(features.values.chunks_exact(features.dim)) {
         to[..kept].copy_from_slice(&from[..kept]);
     }
-    Matrix { rows: features.rows, dim: columns, values }
+    let targets = Matrix { rows: features.rows, dim: columns, values };
+    if features.dim > columns { targets.normalised() } else { targets }
 }
 
-/// Whether the bank has all numbers of the patch features.
-pub(super) fn known(setup: &Setup, model: &PatchModel) -> bool {
-    model.dim() <= setup.network.embedding
+/// The patch features of all training images, which are computed once.
+fn patch_features(setup: &Setup, model: &PatchModel) -> Result<Arc<Matrix>> {
+    if let Some(features) = setup.patch_features.get() {
+        return Ok(features.clone());
+    }
+    let features = Arc::new(model.embed(&setup.plan.dataset.train.images, &setup.observer)?);
+    Ok(setup.patch_features.get_or_init(|| features).clone())
 }
 
 /// The run's patch model; it is learned and kept where there is none yet.
@@ -116,10 +118,7 @@ pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> 
         Auto::Value(share) => share,
         Auto::Auto(_) => network_share(setup, state, &combination)?,
     };
-    let patches = Arc::new(match known(setup, &model) {
-        true => with_columns(&state.memory.bank()?.rows, model.dim()),
-        false => model.embed(&setup.plan.dataset.train.images, &setup.observer)?,
-    });
+    let patches = patch_features(setup, &model)?;
     let of_test = match &setup.plan.dataset.test {
         Some(test) => {
             let pooled = pooled(setup, weights, Part::Test, |_| ())?;
@@ -146,9 +145,8 @@ pub(super) fn read_out(setup: &Setup, state: &State) -> Result<CombinedNetwork> 
     Ok(CombinedNetwork { weights: weights.combined(combination), train, test, share, knn_patches })
 }
 
-/// The network's share of the embedding, by images that it was not trained on: `r - 1/2`, where r compares how well it recognises
-/// an image in a random view with how well the patch features of that view do. The network gets nothing if it is half as good,
-/// and half if it is as good; at most `MOST`. No label plays a part.
+/// The network's share of the embedding, by how well it and the patch features recognise random views of images that it was not trained on.
+/// No label plays a part.
 fn network_share(setup: &Setup, state: &State, combination: &Arc<Combination>) -> Result<f64> {
     let (plan, bank) = (&setup.plan, state.memory.bank()?);
     let held = plus::held_out(plan);
@@ -182,8 +180,13 @@ fn network_share(setup: &Setup, state: &State, combination: &Arc<Combination>) -
     let seen = f64::from(VIEWS) * held.len() as f64;
     // What is known of which image it is, from 0 (nothing) to 1.
     let known = |sum: f64| (1.0 - sum / seen / (bank.rows.rows as f64).ln()).max(0.0);
-    let (network, patches) = (known(by_network), known(by_patches));
-    Ok(if patches > 0.0 { (network / patches - 0.5).clamp(0.0, MOST) } else { 0.0 })
+    Ok(share(known(by_network), known(by_patches)))
+}
+
+/// The share of a network that knows so much of which image a view is of, beside patch features that know so much: 0 where it knows less than
+/// 0.7 times as much, 0.3 where both know the same, at most `MOST`.
+fn share(network: f64, patches: f64) -> f64 {
+    if patches > 0.0 { (network / patches - NOTHING_NEW).clamp(0.0, MOST) } else { 0.0 }
 }
 
 /// Sum of the losses (Eq. 4) of the features `v` of views of the images `rows`.
@@ -198,12 +201,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_share_grows_with_what_the_network_knows() {
+        for (network, patches, expected) in [
+            (0.0, 0.5, 0.0),
+            (0.35, 0.5, 0.0),
+            (0.4, 0.5, 0.1),
+            (0.5, 0.5, 0.3),
+            (0.9, 0.5, 0.8),
+            (0.4, 0.0, 0.0),
+            (0.0, 0.0, 0.0),
+        ] {
+            let found = share(network, patches);
+            assert!((found - expected).abs() < 1e-9, "{network} beside {patches}: {found}");
+        }
+    }
+
+    #[test]
     fn targets_are_leading_numbers_at_unit_length_or_filled_up() {
         let features = Matrix::new(4, vec![0.6, 0.0, 0.8, 0.0, 0.0, 0.5, 0.5, 0.5f32.sqrt()]);
         assert_eq!(targets(&features, 2).values, [1.0, 0.0, 0.0, 1.0]);
         assert_eq!(targets(&features, 4), features);
         let filled = targets(&features, 6);
         assert_eq!((filled.row(0), filled.dim), (&[0.6, 0.0, 0.8, 0.0, 0.0, 0.0][..], 6));
-        assert_eq!(with_columns(&filled, 4), features, "what was filled up is taken away as it was");
+        assert_eq!(targets(&filled, 4), features);
     }
 }

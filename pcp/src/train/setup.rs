@@ -24,7 +24,7 @@ use pcp_core::purify::{History, Purified};
 use pcp_core::readout::Readout;
 use pcp_core::rng::Purpose;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Images whose heat maps a run keeps.
@@ -50,6 +50,8 @@ pub struct Setup {
     pub about: About,
     /// Is told what happens, and can cancel it.
     pub observer: Arc<dyn Observer>,
+    /// Patch features of the training images, once a system that begins with them has computed them.
+    pub(super) patch_features: OnceLock<Arc<Matrix>>,
 }
 
 impl Setup {
@@ -69,7 +71,7 @@ impl Setup {
         let probe = Probe::new(dataset.clone(), loader.clone(), &config);
         let method = method::of(config.method.system);
         let plan = Arc::new(Plan::new(config, dataset)?);
-        Ok(Setup { plan, method, loader, network, probe, run, about, observer })
+        Ok(Setup { plan, method, loader, network, probe, run, about, observer, patch_features: OnceLock::new() })
     }
 
     /// The processes that train together.

@@ -42,8 +42,6 @@ pub struct Trial {
     pub embed: f64,
     /// The patch features of one image, where the system reads them out; else 0.
     patches: f64,
-    /// Training images whose patch features are computed again at the end: the bank has only the leading numbers of them.
-    again: usize,
     /// Numbers of an embedding of the run.
     pub dim: usize,
     /// The comparison of a row with a centroid.
@@ -77,7 +75,6 @@ impl Trial {
         let embedding = plan.config.network.embedding;
         // Patches and network side by side.
         let dim = patches.as_ref().map_or(embedding, |model| model.dim() + setup.network.pooled.min(embedding));
-        let again = if patches.as_ref().is_some_and(|model| !plus::known(setup, model)) { plan.samples() } else { 0 };
         let patches = patches.map(|model| patch_seconds(setup, &model)).transpose()?.unwrap_or(0.0);
         let step = match (train.rounds > 0, setup.method.views(plan, (0, 0)) == setup.method.views(plan, last)) {
             (false, _) => [0.0; 2],
@@ -92,7 +89,7 @@ impl Trial {
         let comparison = comparison(dim);
         let clusters = if patches > 0.0 { cluster_seconds(setup, plan, comparison) } else { 0.0 };
         let begin = patches * plan.samples() as f64 + clusters;
-        Ok(Trial { learn, begin, step, save, embed: embed_seconds(setup)?, patches, again, dim, comparison, pairs })
+        Ok(Trial { learn, begin, step, save, embed: embed_seconds(setup)?, patches, dim, comparison, pairs })
     }
 
     /// The same of a run of clusters of patches, which has no network and no epochs.
@@ -109,7 +106,6 @@ impl Trial {
             save: 0.0,
             embed: 0.0,
             patches,
-            again: 0,
             dim,
             comparison: comparison(dim),
             pairs: [embeddings, 0.0, pixels],
@@ -154,7 +150,7 @@ impl Trial {
             // Every image and its mirror image. Two more searches.
             true => {
                 (n + test) as f64 * 2.0 * self.embed
-                    + (self.again + test) as f64 * self.patches
+                    + test as f64 * self.patches
                     + 2.0 * self.compared(setup) * embeddings
             }
             // Once more for the whitening, which is probed, too.
