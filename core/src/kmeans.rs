@@ -318,21 +318,7 @@ fn distances(features: &Matrix, centroids: &Matrix, assignment: &[u32]) -> Vec<f
 /// the sizes.
 fn update(features: &Matrix, assignment: &[u32], centroids: &mut Matrix) -> Vec<usize> {
     let dim = features.dim;
-    // Counting sort: `members[starts[j]..starts[j + 1]]` are the rows of cluster j, ascending.
-    let mut starts = vec![0usize; centroids.rows + 1];
-    for &a in assignment {
-        starts[a as usize + 1] += 1;
-    }
-    let sizes = starts[1..].to_vec();
-    for j in 0..centroids.rows {
-        starts[j + 1] += starts[j];
-    }
-    let mut members = vec![0u32; assignment.len()];
-    let mut next = starts.clone();
-    for (row, &a) in assignment.iter().enumerate() {
-        members[next[a as usize]] = row as u32;
-        next[a as usize] += 1;
-    }
+    let (starts, members) = by_group(assignment, centroids.rows);
     let arch = Arch::new();
     let mean = |sum: &mut Vec<f64>, (j, centroid): (usize, &mut [f32])| {
         let members = &members[starts[j]..starts[j + 1]];
@@ -351,7 +337,25 @@ fn update(features: &Matrix, assignment: &[u32], centroids: &mut Matrix) -> Vec<
         }
     };
     centroids.values.par_chunks_mut(dim).enumerate().for_each_init(|| vec![0.0; dim], mean);
-    sizes
+    starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+/// The places of `group_of` by their group, those of one group ascending, and where each of the `groups` begins, with a last entry for the end: a
+/// counting sort.
+fn by_group(group_of: &[u32], groups: usize) -> (Vec<usize>, Vec<u32>) {
+    let mut starts = vec![0usize; groups + 1];
+    for &group in group_of {
+        starts[group as usize + 1] += 1;
+    }
+    for group in 0..groups {
+        starts[group + 1] += starts[group];
+    }
+    let (mut next, mut places) = (starts.clone(), vec![0u32; group_of.len()]);
+    for (place, &group) in group_of.iter().enumerate() {
+        places[next[group as usize]] = place as u32;
+        next[group as usize] += 1;
+    }
+    (starts, places)
 }
 
 #[cfg(test)]

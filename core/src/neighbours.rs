@@ -272,7 +272,8 @@ pub fn sort_key(similarity: f32, index: u32) -> u64 {
     u64::from(ordered) << 32 | u64::from(!index)
 }
 
-fn from_sort_key(key: u64) -> (f32, u32) {
+/// The similarity and the index of a [`sort_key`].
+pub(crate) fn from_sort_key(key: u64) -> (f32, u32) {
     let ordered = (key >> 32) as u32;
     let bits = if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered };
     (f32::from_bits(bits), !(key as u32))

@@ -1,39 +1,52 @@
 //! The assignment step of k-means for very many clusters: every row is compared with the centroids of its nearest cells only.
 //!
-//! A cell is a set of about [`size`] neighbouring centroids, 32 to 128. Every row knows the [`NEAR`] cells whose centres are nearest to it,
-//! and its own cluster's cell; the centroids of these are searched exactly. So an assignment costs N x NEAR x size products
-//! instead of N x K, and finding the cells N x K / size. Cells are made anew at the iterations of [`RENEWED`], because centroids
-//! move. A row keeps its cluster unless a nearer centroid is found, so that the sum of squared distances never grows by the search.
+//! A cell is a set of about [`SIZE`] neighbouring centroids. Every row knows the [`NEAR`] cells whose centres are nearest to it, among those
+//! of its nearest [`Regions`]; the centroids of these cells are searched exactly. So an assignment costs N x NEAR x SIZE products instead of
+//! N x K, and finding the cells, once before the first assignment, about N x REGIONS x sqrt(K / SIZE). A row keeps its cluster unless a nearer
+//! centroid is found, so that the sum of squared distances never grows by the search.
 //!
-//! Between renewals, a lower bound for every row and each of its cells rules out most of the products, as in `assign.rs`.
+//! Between assignments, a lower bound for every row and each of its cells rules out most of the products, as in `assign.rs`.
 //! Rows are worked on in the order of their nearest cells; neither the order nor the blocks depend on the number of threads.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::assign::{Assigner, BLOCK, FILLER, InSlots, Nearest, distance_square, neighbours_together, square};
-use super::{assign, update};
-use crate::dots::{Packed, Visit, WIDTH, products};
+use super::assign::{BLOCK, FILLER, InSlots, Nearest, distance_square, neighbours_together, square};
+use super::{assign, by_group, update};
+use crate::dots::{Visit, WIDTH, products};
 use crate::matrix::Matrix;
+use crate::neighbours::{from_sort_key, sort_key};
 
+/// Centroids of a cell, on average: whole panels.
+const SIZE: usize = 2 * WIDTH;
 /// Cells that a row is compared with.
-pub const NEAR: usize = 32;
-/// The most centroids of a cell, in average cells: larger ones are divided. Without it, many equal rows would make one cell of nearly all
-/// clusters.
+const NEAR: usize = 32;
+/// Regions in which the nearest cells of a row are searched.
+const REGIONS: usize = 16;
+/// Regions in which the one cell of a centroid is searched.
+const REGIONS_OF_ONE: usize = 4;
+/// The most members of a cell or a region, in average ones: larger ones are divided. Without it, many equal rows would make one cell of
+/// nearly all clusters.
 const MOST: usize = 4;
-/// Centroids that the centres of cells are found from, per cell, and the iterations of that.
-const SAMPLE: usize = 32;
+/// Members that the centres of cells and regions are found from, per cell or region, and the iterations of that.
+const SAMPLE: usize = 16;
 const ITERATIONS: usize = 4;
-/// The assignments before which cells are made: the first, and while centroids move much.
-const RENEWED: [usize; 2] = [0, 1];
+/// Blocks of rows that an assignment is divided into, unless they are very small or large: the rows of a block that are compared with the
+/// same cell are worked on together, so that its centroids come from memory once for all of them.
+const BLOCKS: usize = 32;
+const MOST_ROWS: usize = 16_384;
 
-/// Centroids and centres of cells that a row is compared with, on average, of `k` clusters.
+/// Centroids and centres that a row is compared with, on average, of `k` clusters.
 pub fn compared(k: usize) -> usize {
-    (size(k) * NEAR + k.div_ceil(size(k))).min(k)
+    let cells = k.div_ceil(SIZE);
+    let region = region_size(cells);
+    (NEAR * SIZE + REGIONS * region + cells / region).min(k)
 }
 
-/// Centroids of a cell, on average: whole panels, more of them where there are many clusters, so that cells stay few.
-fn size(k: usize) -> usize {
-    WIDTH * k.div_ceil(16_384).clamp(1, 4)
+/// Cells of a region: about as many as there are regions.
+fn region_size(cells: usize) -> usize {
+    cells.isqrt().max(1)
 }
 
 /// Assigns rows to centroids, again after every update of the centroids.
@@ -41,8 +54,6 @@ pub struct CellAssigner<'a> {
     features: &'a Matrix,
     /// `|x|^2` of every row.
     squares: Vec<f32>,
-    /// How many assignments were made.
-    done: usize,
     cells: Cells,
     /// The centroids of the previous assignment and the cluster of every row.
     last: Option<(Matrix, Vec<u32>)>,
@@ -72,7 +83,6 @@ impl<'a> CellAssigner<'a> {
         CellAssigner {
             features,
             squares: features.values.par_chunks(features.dim).map(square).collect(),
-            done: 0,
             cells: Cells::default(),
             last: None,
             entered: Vec::new(),
@@ -83,8 +93,8 @@ impl<'a> CellAssigner<'a> {
     pub fn repaired(&mut self, repaired: &[(usize, usize)]) {
         for &(empty, donor) in repaired {
             let (from, to) = (self.cells.of[empty] as usize, self.cells.of[donor] as usize);
-            // A full cell takes no more: the members of the donor do not find this cluster until cells are made again.
-            if from != to && (self.cells.sizes[to] as usize) < MOST * size(self.cells.of.len()) {
+            // A full cell takes no more: most members of the donor do not find this cluster.
+            if from != to && (self.cells.sizes[to] as usize) < MOST * SIZE {
                 self.cells.sizes[from] -= 1;
                 self.cells.sizes[to] += 1;
                 self.cells.of[empty] = to as u32;
@@ -96,11 +106,11 @@ impl<'a> CellAssigner<'a> {
     /// The nearest of the centroids in the cells near to it, for every row, ties to the lowest.
     pub fn assign(&mut self, centroids: &Matrix) -> &[u32] {
         let (before, mut assignment) = self.last.take().unzip();
+        if before.is_none() {
+            self.cells = Cells::new(self.features, centroids);
+        }
         let mut stale = vec![false; self.cells.moved.len()];
-        if RENEWED.contains(&self.done) {
-            self.cells = Cells::new(self.features, centroids, assignment.as_deref());
-            stale = vec![false; self.cells.moved.len()];
-        } else if let Some(before) = &before {
+        if let Some(before) = &before {
             let mut entered = vec![false; centroids.rows];
             for &j in &self.entered {
                 entered[j as usize] = true;
@@ -119,24 +129,20 @@ impl<'a> CellAssigner<'a> {
             }
         }
         self.entered.clear();
-        self.done += 1;
 
         let Cells { of, sizes, order, near, bounds, moved } = &mut self.cells;
-        let (slots, panels) = layout(of, sizes);
         let step = CellStep {
             features: self.features,
             squares: &self.squares,
             centroids,
-            in_slots: InSlots::new(centroids, &slots),
-            slots: &slots,
-            panels: &panels,
+            grouped: Grouped::new(centroids, of, sizes),
             of,
             moved,
             stale: &stale,
             before: assignment.as_deref(),
         };
-        let blocks =
-            order.par_chunks(BLOCK).zip(near.par_chunks(BLOCK * NEAR)).zip(bounds.par_chunks_mut(BLOCK * NEAR));
+        let rows = order.len().div_ceil(BLOCKS).clamp(BLOCK, MOST_ROWS);
+        let blocks = order.par_chunks(rows).zip(near.par_chunks(rows * NEAR)).zip(bounds.par_chunks_mut(rows * NEAR));
         let found: Vec<Vec<u32>> = blocks.map(|((rows, near), bounds)| step.block(rows, near, bounds)).collect();
         let assignment = assignment.get_or_insert_with(|| vec![FILLER; self.features.rows]);
         for (row, cluster) in order.iter().zip(found.iter().flatten()) {
@@ -148,131 +154,162 @@ impl<'a> CellAssigner<'a> {
     }
 }
 
-/// The clusters cell by cell, each cell filled up to whole panels, and the panel at which each begins, with a last entry for
-/// the end.
-fn layout(of: &[u32], sizes: &[u32]) -> (Vec<u32>, Vec<usize>) {
-    let mut panels = vec![0];
-    for size in sizes {
-        panels.push(panels[panels.len() - 1] + (*size as usize).div_ceil(WIDTH));
+/// Centroids group by group, each group filled up to whole panels.
+struct Grouped {
+    in_slots: InSlots,
+    /// The centroid of every slot, or [`FILLER`].
+    slots: Vec<u32>,
+    /// The panel at which each group begins, with a last entry for the end.
+    panels: Vec<usize>,
+}
+
+impl Grouped {
+    /// `of` is the group of every centroid, and `sizes` has the centroids of every group.
+    fn new(centroids: &Matrix, of: &[u32], sizes: &[u32]) -> Grouped {
+        let mut panels = vec![0];
+        for size in sizes {
+            panels.push(panels[panels.len() - 1] + (*size as usize).div_ceil(WIDTH));
+        }
+        let mut slots = vec![FILLER; panels[panels.len() - 1] * WIDTH];
+        let mut next: Vec<usize> = panels.iter().map(|p| p * WIDTH).collect();
+        for (j, &group) in of.iter().enumerate() {
+            slots[next[group as usize]] = j as u32;
+            next[group as usize] += 1;
+        }
+        Grouped { in_slots: InSlots::new(centroids, &slots), slots, panels }
     }
-    let mut slots = vec![FILLER; panels[panels.len() - 1] * WIDTH];
-    let mut next: Vec<usize> = panels.iter().map(|p| p * WIDTH).collect();
-    for (j, &cell) in of.iter().enumerate() {
-        slots[next[cell as usize]] = j as u32;
-        next[cell as usize] += 1;
+
+    fn panels_of(&self, group: usize) -> Range<usize> {
+        self.panels[group]..self.panels[group + 1]
     }
-    (slots, panels)
+
+    /// The `most` nearest centroids of every one of `rows`, nearest first, of the groups that it is listed for; [`FILLER`] where there are
+    /// fewer. Of equally near ones at the end of the list, those of the first groups.
+    fn nearest(&self, rows: &[f32], dim: usize, lists: &[Vec<u32>], most: usize) -> Vec<u32> {
+        let n = rows.len() / dim;
+        let mut several = Several {
+            half_squares: &self.in_slots.half_squares,
+            slots: &self.slots,
+            most,
+            keys: vec![Vec::with_capacity(2 * most + WIDTH); n],
+            threshold: vec![f32::NEG_INFINITY; n],
+        };
+        for (group, list) in lists.iter().enumerate() {
+            products(rows, list, &self.in_slots.right, self.panels_of(group), &mut several);
+        }
+        let mut found = vec![FILLER; n * most];
+        for (keys, found) in several.keys.iter_mut().zip(found.chunks_exact_mut(most)) {
+            keys.sort_unstable_by(|a, b| b.cmp(a));
+            found.iter_mut().zip(keys).for_each(|(centroid, key)| *centroid = from_sort_key(*key).1);
+        }
+        found
+    }
+}
+
+/// The centres of cells in *regions*: those near to a row are searched in the regions near to it.
+struct Regions {
+    /// The centres of the cells, region by region.
+    cells: Grouped,
+    /// The centres of the regions, all in one group.
+    regions: Grouped,
+}
+
+impl Regions {
+    fn new(centres: &Matrix) -> Regions {
+        let (of, sizes, regions) = divide(centres, region_size(centres.rows), |rows, centres| assign(rows, centres).0);
+        let all = Grouped::new(&regions, &vec![0; regions.rows], &[regions.rows as u32]);
+        Regions { cells: Grouped::new(centres, &of, &sizes), regions: all }
+    }
+
+    /// The `most` nearest centres of cells for every row of `rows`, in its nearest `regions`, nearest first; [`FILLER`] where there are fewer.
+    fn nearest(&self, rows: &Matrix, most: usize, regions: usize) -> Vec<u32> {
+        let count = self.cells.panels.len() - 1;
+        let looked = regions.min(count);
+        let dim = rows.dim;
+        let block = |rows: &[f32]| {
+            let all = (0..(rows.len() / dim) as u32).collect();
+            let near = self.regions.nearest(rows, dim, &[all], looked);
+            let mut lists = vec![Vec::new(); count];
+            for (p, &region) in near.iter().enumerate() {
+                lists[region as usize].push((p / looked) as u32);
+            }
+            self.cells.nearest(rows, dim, &lists, most)
+        };
+        rows.values.par_chunks(BLOCK * dim).flat_map_iter(block).collect()
+    }
 }
 
 impl Cells {
-    /// Cells of `centroids`, and those near to every row of `features`, whose clusters are `assignment`.
-    fn new(features: &Matrix, centroids: &Matrix, assignment: Option<&[u32]>) -> Cells {
-        let (of, centres) = divide(centroids);
-        let mut sizes = vec![0; centres.rows];
-        of.iter().for_each(|&cell| sizes[cell as usize] += 1);
-        let mut found = nearest(features, &centres);
-        if let Some(assignment) = assignment {
-            // The row's own cluster must be among those searched.
-            for (near, &cluster) in found.chunks_exact_mut(NEAR).zip(assignment) {
-                let own = of[cluster as usize];
-                if !near.contains(&own) {
-                    near[NEAR - 1] = own;
-                }
-            }
-        }
-        // Counting sort by the nearest cell.
-        let mut starts = vec![0u32; centres.rows + 1];
-        found.iter().step_by(NEAR).for_each(|&cell| starts[cell as usize + 1] += 1);
-        for cell in 0..centres.rows {
-            starts[cell + 1] += starts[cell];
-        }
-        let mut order = vec![0; features.rows];
-        for (row, &cell) in found.iter().step_by(NEAR).enumerate() {
-            order[starts[cell as usize] as usize] = row as u32;
-            starts[cell as usize] += 1;
-        }
+    /// Cells of `centroids`, and those near to every row of `features`.
+    fn new(features: &Matrix, centroids: &Matrix) -> Cells {
+        let search = |rows: &Matrix, centres: &Matrix| Regions::new(centres).nearest(rows, 1, REGIONS_OF_ONE);
+        let (of, sizes, centres) = divide(centroids, SIZE, search);
+        let found = Regions::new(&centres).nearest(features, NEAR, REGIONS);
+        let nearest: Vec<u32> = found.iter().step_by(NEAR).copied().collect();
+        let (_, order) = by_group(&nearest, centres.rows);
         let near: Vec<u32> = order.iter().flat_map(|&row| &found[row as usize * NEAR..][..NEAR]).copied().collect();
         let bounds = vec![f32::NEG_INFINITY; near.len()];
         Cells { of, sizes, order, near, bounds, moved: vec![0.0; centres.rows] }
     }
 }
 
-/// The cell of every centroid, near cells having near numbers, and the centres of the cells.
-fn divide(centroids: &Matrix) -> (Vec<u32>, Matrix) {
-    let most = MOST * size(centroids.rows);
-    let wanted = centroids.rows.div_ceil(size(centroids.rows));
-    let every = (centroids.rows / (wanted * SAMPLE)).max(1);
-    let sample: Vec<usize> = (0..centroids.rows).step_by(every).collect();
-    let sample = centroids.select_rows(&sample);
-    let spread: Vec<usize> = (0..wanted).map(|cell| cell * sample.rows / wanted).collect();
+/// Divides `rows` into groups of about `size` neighbours, near groups having near numbers: the group of every row, the rows of every group, and
+/// the centres of the groups. `search` finds the nearest centre of every row.
+fn divide(rows: &Matrix, size: usize, search: impl Fn(&Matrix, &Matrix) -> Vec<u32>) -> (Vec<u32>, Vec<u32>, Matrix) {
+    let most = MOST * size;
+    let wanted = rows.rows.div_ceil(size);
+    let every = (rows.rows / (wanted * SAMPLE)).max(1);
+    let sample = rows.select_rows(&(0..rows.rows).step_by(every).collect::<Vec<_>>());
+    let spread: Vec<usize> = (0..wanted).map(|group| group * sample.rows / wanted).collect();
     let mut centres = sample.select_rows(&spread);
-    let mut assigner = Assigner::new(&sample, &centres);
     for _ in 0..ITERATIONS {
-        let assignment = assigner.assign(&centres);
-        update(&sample, assignment, &mut centres);
+        let assignment = search(&sample, &centres);
+        update(&sample, &assignment, &mut centres);
     }
     let mut order: Vec<u32> = (0..wanted as u32).collect();
     neighbours_together(&centres, &mut order);
-    let centres = centres.select_rows(&order.iter().map(|&cell| cell as usize).collect::<Vec<_>>());
-    let (coarse, _) = assign(centroids, &centres);
-    let mut members: Vec<Vec<u32>> = vec![Vec::new(); wanted];
-    for (j, &cell) in coarse.iter().enumerate() {
-        members[cell as usize].push(j as u32);
-    }
-    let mut of = vec![0; centroids.rows];
-    let mut cells = 0;
-    for mut members in members {
+    let centres = centres.select_rows(&order.iter().map(|&group| group as usize).collect::<Vec<_>>());
+    let (starts, mut members) = by_group(&search(rows, &centres), wanted);
+    let (mut of, mut sizes) = (vec![0; rows.rows], Vec::with_capacity(wanted));
+    for group in 0..wanted {
+        let members = &mut members[starts[group]..starts[group + 1]];
         let whole = members.len() <= most;
         if !whole {
-            neighbours_together(centroids, &mut members);
+            neighbours_together(rows, members);
         }
-        for part in members.chunks(if whole { most } else { most / 2 }) {
-            part.iter().for_each(|&j| of[j as usize] = cells);
-            cells += 1;
+        for part in members.chunks(if whole { most } else { most.div_ceil(2) }) {
+            part.iter().for_each(|&row| of[row as usize] = sizes.len() as u32);
+            sizes.push(part.len() as u32);
         }
     }
-    let mut centres = Matrix::new(centroids.dim, vec![0.0; cells as usize * centroids.dim]);
-    update(centroids, &of, &mut centres);
-    (of, centres)
+    let mut centres = Matrix::new(rows.dim, vec![0.0; sizes.len() * rows.dim]);
+    update(rows, &of, &mut centres);
+    (of, sizes, centres)
 }
 
-/// The [`NEAR`] nearest of `centres` for every row of `features`, nearest first, ties to the lowest; [`FILLER`] where there are
-/// fewer.
-fn nearest(features: &Matrix, centres: &Matrix) -> Vec<u32> {
-    let dim = features.dim;
-    let right = Packed::new(&centres.values, dim);
-    let mut half_squares: Vec<f32> = centres.values.chunks_exact(dim).map(|row| square(row) / 2.0).collect();
-    half_squares.resize(half_squares.len().next_multiple_of(WIDTH), f32::INFINITY);
-    let mut found = vec![FILLER; features.rows * NEAR];
-    let blocks = found.par_chunks_mut(BLOCK * NEAR).zip(features.values.par_chunks(BLOCK * dim));
-    blocks.for_each(|(found, rows)| {
-        let n = rows.len() / dim;
-        let mut several = Several { half_squares: &half_squares, scores: vec![f32::INFINITY; n * NEAR], found };
-        let all: Vec<u32> = (0..n as u32).collect();
-        products(rows, &all, &right, 0..half_squares.len() / WIDTH, &mut several);
-    });
-    found
-}
-
-/// The lowest scores `|c|^2 / 2 - x . c` of every row of a block, ascending.
+/// The `most` nearest centres of every row of a block, by `x . c - |c|^2 / 2`: keys of [`sort_key`], of which the best are kept whenever there
+/// are twice as many.
 struct Several<'a> {
     half_squares: &'a [f32],
-    scores: Vec<f32>,
-    found: &'a mut [u32],
+    slots: &'a [u32],
+    most: usize,
+    keys: Vec<Vec<u64>>,
+    /// Of every row, what a centre must exceed.
+    threshold: Vec<f32>,
 }
 
 impl Visit for Several<'_> {
     #[inline(always)]
     fn visit(&mut self, row: usize, first: usize, products: &[f32; WIDTH]) {
-        let worst = self.scores[row * NEAR + NEAR - 1];
+        let threshold = self.threshold[row];
         let mut scores = [0.0; WIDTH];
         let mut any = false;
         for ((s, h), p) in scores.iter_mut().zip(&self.half_squares[first..first + WIDTH]).zip(products) {
-            *s = h - p;
-            any |= *s < worst;
+            *s = p - h;
+            any |= *s > threshold;
         }
         if any {
-            self.insert(row, first, &scores);
+            self.take(row, first, &scores);
         }
     }
 }
@@ -280,15 +317,17 @@ impl Visit for Several<'_> {
 impl Several<'_> {
     #[cold]
     #[inline(never)]
-    fn insert(&mut self, row: usize, first: usize, strip: &[f32; WIDTH]) {
-        let (scores, found) = (&mut self.scores[row * NEAR..][..NEAR], &mut self.found[row * NEAR..][..NEAR]);
-        for (i, &score) in strip.iter().enumerate() {
-            if score < scores[NEAR - 1] {
-                let at = scores.partition_point(|s| *s <= score);
-                scores[at..].rotate_right(1);
-                found[at..].rotate_right(1);
-                (scores[at], found[at]) = (score, (first + i) as u32);
+    fn take(&mut self, row: usize, first: usize, scores: &[f32; WIDTH]) {
+        let (keys, threshold) = (&mut self.keys[row], self.threshold[row]);
+        for (&score, &slot) in scores.iter().zip(&self.slots[first..]) {
+            if score > threshold {
+                keys.push(sort_key(score, slot));
             }
+        }
+        if keys.len() >= 2 * self.most {
+            let (_, last, _) = keys.select_nth_unstable_by(self.most - 1, |a, b| b.cmp(a));
+            self.threshold[row] = from_sort_key(*last).0;
+            keys.truncate(self.most);
         }
     }
 }
@@ -298,9 +337,7 @@ struct CellStep<'a> {
     features: &'a Matrix,
     squares: &'a [f32],
     centroids: &'a Matrix,
-    in_slots: InSlots,
-    slots: &'a [u32],
-    panels: &'a [usize],
+    grouped: Grouped,
     of: &'a [u32],
     moved: &'a [f32],
     /// Cells that a cluster has entered: their bounds do not hold.
@@ -315,7 +352,7 @@ impl CellStep<'_> {
         let mut values = Vec::with_capacity(n * dim);
         rows.iter().for_each(|&row| values.extend_from_slice(self.features.row(row as usize)));
         let squares: Vec<f32> = rows.iter().map(|&row| self.squares[row as usize]).collect();
-        let error = self.in_slots.errors(&squares, dim);
+        let error = self.grouped.in_slots.errors(&squares, dim);
         let mut own = vec![f32::INFINITY; n];
         if let Some(before) = self.before {
             for (i, row) in values.chunks_exact(dim).enumerate() {
@@ -326,36 +363,34 @@ impl CellStep<'_> {
                 places.filter(|(cell, _)| **cell == self.of[cluster]).for_each(|(_, b)| *b = f32::NEG_INFINITY);
             }
         }
-        // (cell, row, place among its cells) of the rows that a cell must be searched for.
-        let mut wanted: Vec<(u32, u32, u32)> = Vec::with_capacity(n * NEAR);
-        for i in 0..n {
-            for p in i * NEAR..(i + 1) * NEAR {
-                let cell = near[p];
-                if cell != FILLER && (self.stale[cell as usize] || bounds[p] - self.moved[cell as usize] < own[i]) {
-                    wanted.push((cell, i as u32, p as u32));
-                }
+        // The cells to be searched, and their places in `near`; then cell by cell.
+        let (mut cells, mut places) = (Vec::with_capacity(n * NEAR), Vec::with_capacity(n * NEAR));
+        for (p, (&cell, bound)) in near.iter().zip(&*bounds).enumerate() {
+            if cell != FILLER && (self.stale[cell as usize] || bound - self.moved[cell as usize] < own[p / NEAR]) {
+                cells.push(cell);
+                places.push(p);
             }
         }
-        wanted.sort_unstable();
+        let (starts, order) = by_group(&cells, self.moved.len());
         let mut clusters = vec![FILLER; n];
         let mut search = Nearest {
-            half_squares: &self.in_slots.half_squares,
-            slots: self.slots,
+            half_squares: &self.grouped.in_slots.half_squares,
+            slots: &self.grouped.slots,
             // The score at that distance, which the row's own centroid stays below.
             best: own.iter().zip(&squares).map(|(u, x)| (u * u - x) / 2.0).collect(),
             cluster: &mut clusters,
             lowest: vec![f32::INFINITY; n],
         };
         let mut list = Vec::with_capacity(n);
-        for group in wanted.chunk_by(|a, b| a.0 == b.0) {
-            let cell = group[0].0 as usize;
+        for cell in 0..self.moved.len() {
+            let places = || order[starts[cell]..starts[cell + 1]].iter().map(|&at| places[at as usize]);
             list.clear();
-            list.extend(group.iter().map(|w| w.1));
-            products(&values, &list, &self.in_slots.right, self.panels[cell]..self.panels[cell + 1], &mut search);
-            for &(_, i, p) in group {
-                let i = i as usize;
+            list.extend(places().map(|p| (p / NEAR) as u32));
+            products(&values, &list, &self.grouped.in_slots.right, self.grouped.panels_of(cell), &mut search);
+            for p in places() {
+                let i = p / NEAR;
                 let lowest = std::mem::replace(&mut search.lowest[i], f32::INFINITY);
-                bounds[p as usize] = (squares[i] + 2.0 * (lowest - error[i])).max(0.0).sqrt() + self.moved[cell];
+                bounds[p] = (squares[i] + 2.0 * (lowest - error[i])).max(0.0).sqrt() + self.moved[cell];
             }
         }
         // A row for which nothing was found stays where it was.

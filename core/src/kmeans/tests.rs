@@ -326,3 +326,18 @@ fn one_id_per_row_and_the_best_run_wins() {
     assert_eq!(best_of(0, |run| Ok(with(0.0, run))).unwrap().assignment, [0]);
     assert!(best_of(2, |_| Err(Error::stopped())).is_err());
 }
+
+/// The counting sort against a stable sort.
+#[test]
+fn places_by_group() {
+    assert_eq!(by_group(&[], 2), (vec![0, 0, 0], vec![]));
+    let group_of: Vec<u32> = (0..100).map(|i| i * i % 7).collect();
+    let mut slow: Vec<u32> = (0..100).collect();
+    slow.sort_by_key(|place| group_of[*place as usize]);
+    let (starts, places) = by_group(&group_of, 8);
+    assert_eq!(places, slow);
+    for group in 0..8 {
+        assert!(places[starts[group]..starts[group + 1]].iter().all(|p| group_of[*p as usize] == group as u32));
+    }
+    assert_eq!((starts[0], starts[8]), (0, 100));
+}
