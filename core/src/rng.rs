@@ -46,6 +46,8 @@ pub enum Purpose {
     Patches = 18,
     /// First centroids of patches; `index` is the centroid.
     PatchCentroids = 19,
+    /// Rows of the memory bank that a batch is compared with; `index` is the batch, `view` the process.
+    BankRows = 20,
 }
 
 /// The coordinates of a random stream.

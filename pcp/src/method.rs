@@ -22,7 +22,7 @@ mod supervised;
 use crate::config::{ClusterFeatures, Resolved, System};
 use crate::data::loader::Draw;
 use crate::data::{Batch, BatchShare, Dataset};
-use crate::method::bank::{Bank, Queue};
+use crate::method::bank::{Bank, BankSample, Queue};
 use crate::method::objective::BankWork;
 use crate::model::classifier::{self, Classifier};
 use crate::model::{DropoutKey, FeatureKind, Network, Step, Weights};
@@ -64,9 +64,16 @@ impl Plan {
         self.dataset.train.images.ids()
     }
 
-    /// How losses over the bank are computed.
+    /// How losses over all rows of a bank or a queue are computed.
     pub fn bank_work(&self) -> BankWork<'_> {
-        BankWork { precision: self.config.train.precision, peers: &*self.dataset.team }
+        BankWork { precision: self.config.train.precision, peers: &*self.dataset.team, sample: None }
+    }
+
+    /// The same where in some batch of an epoch a sample stands for most rows (`objective.bank_rows`).
+    pub fn sampled_work(&self, at: At, batch: usize) -> BankWork<'_> {
+        let rows = self.config.objective.bank_rows;
+        let sample = BankSample { rows, key: self.key(Purpose::BankRows, at), batch };
+        BankWork { sample: (1..self.samples()).contains(&rows).then_some(sample), ..self.bank_work() }
     }
 
     /// The key of an epoch's random numbers.
@@ -176,6 +183,8 @@ pub struct Task<'a> {
     pub dropout: DropoutKey,
     /// Round and epoch.
     pub at: At,
+    /// The number of the batch in the epoch, from 0.
+    pub number: usize,
 }
 
 /// The losses of a step, and its change of the memory.
@@ -316,11 +325,11 @@ pub trait Method: Send + Sync {
 
     /// Forward, loss and backward of one batch.
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
+        let work = plan.sampled_work(task.at, task.number);
         let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
-            let (loss, gradient) =
-                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.bank_work());
+            let (loss, gradient) = pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, work);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }

@@ -226,7 +226,7 @@ fn step(
     targets: &Arc<EpochTargets>,
     (draws, share, batch): (Vec<Draw>, BatchShare, Batch),
 ) -> Result<Step<StepResult>> {
-    let (at, ids) = (state.at(), setup.plan.ids());
+    let (at, number, ids) = (state.at(), state.progress.batch, setup.plan.ids());
     let dropout = DropoutKey {
         key: setup.plan.key(Purpose::Dropout, at),
         // Copies of an image are dropped out each in its own way.
@@ -236,7 +236,7 @@ fn step(
     let (method, plan, network) = (setup.method, setup.plan.clone(), setup.network.clone());
     let (weights, memory, targets) = (state.weights.clone(), state.memory.clone(), targets.clone());
     setup.cancel().run(move || {
-        let task = Task { network: &network, weights: &weights, batch, share, rows: &rows, dropout, at };
+        let task = Task { network: &network, weights: &weights, batch, share, rows: &rows, dropout, at, number };
         method.step(&plan, task, &memory, &targets)
     })?
 }

@@ -3,10 +3,10 @@
 use super::{BenchCommon, positive, random, show, timed};
 use crate::precision::PrecisionArgs;
 use clap::Args;
-use pcp::config::{Arch, Config, LossForm};
+use pcp::config::{Arch, Config, LossForm, ObjectiveSettings};
 use pcp::data::Batch;
-use pcp::method::bank::Bank;
-use pcp::method::objective::bank_loss;
+use pcp::method::bank::{Bank, BankSample};
+use pcp::method::objective::{BankWork, bank_loss};
 use pcp::model::{DropoutKey, FeatureKind, Network, Optimizer};
 use pcp_core::cancel::Cancel;
 use pcp_core::error::{Error, Result, listed};
@@ -47,6 +47,9 @@ pub struct StepArgs {
     /// Rows of the memory bank
     #[arg(long, default_value_t = 50_000)]
     bank: usize,
+    /// Rows that stand for the others of a larger bank, as objective.bank_rows; 0: all are compared with
+    #[arg(long, default_value_t = ObjectiveSettings::default().bank_rows)]
+    bank_rows: usize,
 }
 
 #[derive(Args)]
@@ -100,7 +103,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
     positive(&[("bank", args.bank)])?;
     let (network, batch) = build(n)?;
     let precision = network.precision;
-    let (rows, iters, bank_rows) = (n.batch, n.iters, args.bank);
+    let (rows, iters, bank_rows, drawn) = (n.batch, n.iters, args.bank, args.bank_rows);
     let seconds = stop.run(move || {
         let mut weights = network.init(0);
         let mut optimizer = Optimizer::new(&weights);
@@ -110,10 +113,15 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
         let ids: Vec<u64> = samples.iter().map(|s| *s as u64).collect();
         let key = Key { purpose: Purpose::Dropout, seed: 0, round: 0, epoch: 0 };
         let sgd = kernels::Sgd { lr: 0.03, momentum: 0.9, decay: 5e-4, nesterov: false };
+        let mut number = 0;
         let once = || {
+            number += 1;
+            let key_of_rows = Key { purpose: Purpose::BankRows, ..key };
+            let sample = (drawn > 0).then_some(BankSample { rows: drawn, key: key_of_rows, batch: number });
+            let work = BankWork { sample, ..precision.into() };
             let dropout = DropoutKey { key, ids: ids.clone() };
             let step = network.step(&weights, batch.clone(), 1, dropout, FeatureKind::Embedding, |v| {
-                let loss = bank_loss(v, &samples, &bank, &positives, 0.1, LossForm::Logsum, precision);
+                let loss = bank_loss(v, &samples, &bank, &positives, 0.1, LossForm::Logsum, work);
                 (loss.each, loss.gradient)
             });
             weights.update_running_stats(&step.moments);
@@ -126,7 +134,7 @@ pub(super) fn step(args: &StepArgs, stop: &Cancel) -> Result<()> {
         "training",
         json!({
             "images_per_second": (rows * iters) as f64 / seconds, "seconds_per_step": seconds / iters as f64,
-            "arch": n.arch, "width": n.width, "batch": rows, "bank": args.bank, "level": level(),
+            "arch": n.arch, "width": n.width, "batch": rows, "bank": args.bank, "bank_rows": args.bank_rows, "level": level(),
             "precision": precision,
         }),
     )

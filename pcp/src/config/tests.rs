@@ -55,7 +55,15 @@ fn unknown_keys_name_the_nearest() {
 
 #[test]
 fn wrong_types_name_the_key() {
-    for text in ["train.lr=fast", "train.epochs=1.5", "clusters.floor=many", "objective.form=sum", "data.labels=3"] {
+    for text in [
+        "train.lr=fast",
+        "train.epochs=1.5",
+        "clusters.floor=many",
+        "objective.form=sum",
+        "objective.bank_rows=-1",
+        "objective.bank_rows=most",
+        "data.labels=3",
+    ] {
         let e = refused(text);
         let key = text.split('=').next().unwrap();
         assert!(e.message.contains(key) && e.hint.contains(key), "{text}: {e:?}");

@@ -70,6 +70,40 @@ impl Bank {
     }
 }
 
+/// Rows of the bank that stand for the others in a batch's sums over all rows, drawn from (seed, round, epoch, batch) and the process.
+#[derive(Clone, Copy, Debug)]
+pub struct BankSample {
+    /// How many, M, over all processes.
+    pub rows: usize,
+    /// The key of the epoch.
+    pub key: Key,
+    /// The number of the batch in the epoch.
+    pub batch: usize,
+}
+
+impl BankSample {
+    /// Of a process's `rows`, without the `known` ones (ascending): those drawn, ascending, and how many each of them stands for. `None` where
+    /// there are no more than should be drawn.
+    pub fn draw(&self, rows: usize, known: &[usize], peers: &dyn Peers) -> Option<(Vec<usize>, f64)> {
+        let (others, count) = (rows - known.len(), peers.own(self.rows).len().max(1));
+        if count >= others {
+            return None;
+        }
+        let mut stream = self.key.stream(self.batch as u64, peers.rank() as u32);
+        let mut skipped = 0;
+        // One from each of `count` equal parts of the others. All have the same chance, count / others; one that lies in two parts may be drawn
+        // in both, and then counts twice.
+        let one = |part: usize| {
+            let at = ((part as u64 * others as u64 + stream.below(others as u64)) / count as u64) as usize;
+            while known.get(skipped).is_some_and(|row| *row <= at + skipped) {
+                skipped += 1;
+            }
+            at + skipped
+        };
+        Some(((0..count).map(one).collect(), others as f64 / count as f64))
+    }
+}
+
 /// How many values of the rows of all `samples` every process has.
 fn values(samples: usize, dim: usize, peers: &dyn Peers) -> Vec<usize> {
     peers.shares(samples).iter().map(|rows| rows * dim).collect()
@@ -134,6 +168,32 @@ mod tests {
             assert_eq!(found[0].1, whole.rows);
             assert!(found[1..].iter().all(|(_, none)| none.rows == 0));
         }
+    }
+
+    /// Over many batches, every row but the known ones is drawn equally often, in order; another batch draws others, and so does another process.
+    #[test]
+    fn every_other_row_is_drawn_equally_often() {
+        let key = Key { purpose: Purpose::BankRows, seed: 2, round: 0, epoch: 3 };
+        let known = [0, 1, 7, 8, 29];
+        let mut times = [0.0f64; 30];
+        let draw = |batch| BankSample { rows: 9, key, batch }.draw(30, &known, &Alone).unwrap();
+        for batch in 0..9000 {
+            let (drawn, stands_for) = draw(batch);
+            assert!(drawn.is_sorted() && drawn.len() == 9 && stands_for == 25.0 / 9.0);
+            drawn.iter().for_each(|row| times[*row] += 1.0);
+        }
+        for (row, times) in times.iter().enumerate() {
+            let expected = if known.contains(&row) { 0.0 } else { 9000.0 * 9.0 / 25.0 };
+            assert!((times - expected).abs() <= 5.0 * expected.sqrt(), "row {row}: {times} of {expected}");
+        }
+        assert!(draw(0) == draw(0) && draw(0) != draw(1));
+        let sample = BankSample { rows: 9, key, batch: 0 };
+        assert!(sample.draw(14, &known, &Alone).is_none() && sample.draw(5, &known, &Alone).is_none());
+        // Every process draws its share, and at least one row.
+        let found = together(2, |peers| sample.draw(30, &[], &*peers).unwrap().0);
+        assert!(found[0] != found[1] && found[0].len() + found[1].len() == 9);
+        let one = BankSample { rows: 1, key, batch: 0 };
+        assert!(together(3, |peers| one.draw(30, &[], &*peers).unwrap().0.len()) == [1, 1, 1]);
     }
 
     #[test]

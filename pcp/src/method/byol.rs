@@ -35,7 +35,7 @@ impl Method for Byol {
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, _targets: &EpochTargets) -> Result<Step<StepResult>> {
         let Memory::Average(average) = memory else { return Err(other_memory("an average of the network")) };
-        let Task { network, weights, batch, share, rows, dropout, at } = task;
+        let Task { network, weights, batch, share, rows, dropout, at, .. } = task;
         let mut next = average.clone();
         next.ema_update(weights, plan.config.byol.momentum);
         let masks = DropoutKey { key: plan.key(Purpose::KeyDropout, at), ids: dropout.ids.clone() };

@@ -59,12 +59,13 @@ impl Method for La {
     }
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
+        let work = plan.sampled_work(task.at, task.number);
         let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
             let (o, la) = (&plan.config.objective, &plan.config.la);
             let (loss, gradient) = if targets.clusterings.is_empty() {
-                super::pcp::loss(v, rows, bank, &targets.positives, o, None, plan.bank_work())
+                super::pcp::loss(v, rows, bank, &targets.positives, o, None, work)
             } else {
                 let (tau, peers) = (o.tau as f32, &*plan.dataset.team);
                 let found = local_loss(v, rows, bank, &targets.clusterings, la.background, tau, peers);

@@ -4,7 +4,7 @@
 //! embeddings v alone: the bank is a constant, and so is the key side of the instance-spreading loss.
 
 use crate::config::LossForm;
-use crate::method::bank::Bank;
+use crate::method::bank::{Bank, BankSample};
 use kernels::{BankSoftmax, Precision, bank_softmax};
 use pcp_core::eigen::solve;
 use pcp_core::error::Result;
@@ -27,19 +27,22 @@ pub struct BankLoss {
     pub gradient: Vec<f32>,
 }
 
-/// How losses over a bank are computed: the precision of products with the whole bank, and the processes that divide the bank's rows.
+/// How losses over a bank are computed: the precision of products with the whole bank, the processes that divide the bank's rows, and the rows
+/// that stand for all others.
 #[derive(Clone, Copy, Debug)]
 pub struct BankWork<'a> {
     /// The precision.
     pub precision: Precision,
     /// The processes. All of them have the whole batch, each has its rows of the bank, and all get the whole loss.
     pub peers: &'a dyn Peers,
+    /// Which rows [`bank_loss`] compares with besides the positives; `None` for all.
+    pub sample: Option<BankSample>,
 }
 
 /// The work of a process alone.
 impl From<Precision> for BankWork<'_> {
     fn from(precision: Precision) -> Self {
-        BankWork { precision, peers: &Alone }
+        BankWork { precision, peers: &Alone, sample: None }
     }
 }
 
@@ -66,16 +69,40 @@ fn over_bank(peers: &dyn Peers, here: &[[f64; 2]], sums: [fn(&[f64]) -> f64; 2])
     (0..here.len()).map(|row| [0, 1].map(|which| sums[which](&of(row, which)))).collect()
 }
 
-/// The softmax of the rows of `v` over this process's rows of the bank; without any, it has no weight.
-fn softmax_here(v: &Matrix, bank: &Bank, tau: f32, precision: Precision) -> BankSoftmax {
-    if bank.rows.rows == 0 {
+/// The softmax of the rows of `v` over some rows of the bank; without any, it has no weight.
+fn softmax_over(v: &Matrix, rows: &Matrix, tau: f32, precision: Precision) -> BankSoftmax {
+    if rows.rows == 0 {
         return BankSoftmax { log_sum_exp: vec![f64::NEG_INFINITY; v.rows], expectation: vec![0.0; v.values.len()] };
     }
-    bank_softmax(&v.values, &bank.rows.values, v.dim, tau, precision)
+    bank_softmax(&v.values, &rows.values, v.dim, tau, precision)
+}
+
+/// The softmax of the rows of `v` over this process's rows of the bank. Where a sample stands for most of them, its denominator is an unbiased
+/// estimate: `sum_{k known} e^{m_k.v/tau} + w sum_{k drawn} e^{m_k.v/tau}`. `known` are the samples of the batch and all their positives, and each of
+/// the drawn rows stands for `w` of the others.
+fn softmax_here(v: &Matrix, bank: &Bank, known: &[u32], tau: f32, work: BankWork) -> BankSoftmax {
+    let known: Vec<usize> = (known.iter())
+        .filter_map(|sample| (*sample as usize).checked_sub(bank.first).filter(|row| *row < bank.rows.rows))
+        .collect();
+    let drawn = work.sample.and_then(|sample| sample.draw(bank.rows.rows, &known, work.peers));
+    let Some((drawn, stands_for)) = drawn else { return softmax_over(v, &bank.rows, tau, work.precision) };
+    let over = |rows: &[usize]| softmax_over(v, &bank.rows.select_rows(rows), tau, work.precision);
+    let (mut sum, drawn) = (over(&known), over(&drawn));
+    for (r, all) in sum.log_sum_exp.iter_mut().enumerate() {
+        let parts = [*all, drawn.log_sum_exp[r] + stands_for.ln()];
+        *all = log_sum_exp(&parts);
+        let [of_known, of_drawn] = parts.map(|part| (part - *all).exp() as f32);
+        let row = r * v.dim..(r + 1) * v.dim;
+        for (e, d) in sum.expectation[row.clone()].iter_mut().zip(&drawn.expectation[row]) {
+            *e = of_known * *e + of_drawn * d;
+        }
+    }
+    sum
 }
 
 /// Eq. 4 for samples without positives, Eq. 5 in its `form` for the others; `samples[r]` is the sample of row `r` of `v`.
-/// Products with the whole bank are of the precision of the `work`, those with the positives always f32.
+/// Products with the whole bank are of the precision of the `work`, those with the positives always f32. With a sample of the bank's rows, the
+/// loss is that of an unbiased estimate of Eq. 3's denominator, and the gradient is this loss's.
 pub fn bank_loss<'a>(
     v: &Matrix,
     samples: &[usize],
@@ -85,12 +112,19 @@ pub fn bank_loss<'a>(
     form: LossForm,
     work: impl Into<BankWork<'a>>,
 ) -> BankLoss {
-    let BankWork { precision, peers } = work.into();
+    let work = work.into();
+    let peers = work.peers;
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
-    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
-    let softmax = softmax_here(v, bank, tau, precision);
     let own: Vec<u32> = samples.iter().map(|sample| *sample as u32).collect();
     let set = |r: usize| positives.of(samples[r]).unwrap_or(&own[r..r + 1]);
+    let mut known: Vec<u32> = own.clone();
+    if work.sample.is_some() {
+        (0..v.rows).for_each(|r| known.extend_from_slice(set(r)));
+        known.sort_unstable();
+        known.dedup();
+    }
+    // Eq. 3: its logarithmic denominator and E[m] = sum_k P(k|v) m_k, in one pass over the bank that stores no B x N values.
+    let softmax = softmax_here(v, bank, &known, tau, work);
     let rows = |r: usize| set(r).iter().filter_map(|j| bank.row(*j as usize));
     let logit = |r: usize, m: &[f32]| f64::from(dot(m, v.row(r))) / f64::from(tau);
     let logits: Vec<Vec<f64>> = (0..v.rows).into_par_iter().map(|r| rows(r).map(|m| logit(r, m)).collect()).collect();
@@ -133,7 +167,7 @@ fn summed(peers: &dyn Peers, each: Vec<f64>, gradient: Vec<Vec<f32>>) -> BankLos
 
 /// MoCo's loss: `-log e^{q.k+/tau} / (e^{q.k+/tau} + sum_j e^{q.n_j/tau})` with the keys n_j of the queue.
 pub fn key_loss<'a>(q: &Matrix, keys: &Matrix, queue: &Matrix, tau: f32, work: impl Into<BankWork<'a>>) -> BankLoss {
-    let BankWork { precision, peers } = work.into();
+    let BankWork { precision, peers, .. } = work.into();
     let scale = 1.0 / (f64::from(tau) * q.rows as f64);
     by_rows(peers, q, |values, first| {
         let softmax = bank_softmax(values, &queue.values, q.dim, tau, precision);

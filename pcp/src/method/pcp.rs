@@ -74,11 +74,11 @@ impl Method for Pcp {
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
         let warmup = plan.schedule.warmup_weight(task.at.0, task.at.1);
+        let work = plan.sampled_work(task.at, task.number);
         let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
-            let (loss, gradient) =
-                loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup, plan.bank_work());
+            let (loss, gradient) = loss(v, rows, bank, &targets.positives, &plan.config.objective, warmup, work);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }

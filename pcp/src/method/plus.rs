@@ -94,11 +94,11 @@ impl Method for Plus {
     }
 
     fn step(&self, plan: &Plan, task: Task, memory: &Memory, targets: &EpochTargets) -> Result<Step<StepResult>> {
+        let work = plan.sampled_work(task.at, task.number);
         let Task { network, weights, batch, share, rows, dropout, .. } = task;
         let bank = memory.bank()?;
         Ok(network.step(weights, batch, share, dropout, FeatureKind::Embedding, |v| {
-            let (loss, gradient) =
-                pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, plan.bank_work());
+            let (loss, gradient) = pcp::loss(v, rows, bank, &targets.positives, &plan.config.objective, None, work);
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }

@@ -109,6 +109,7 @@ fn a_moco_step_updates_encodes_and_enqueues() {
         rows: &rows,
         dropout: dropout(),
         at: (0, 0),
+        number: 0,
     };
     let step = moco.step(&plan, task, &memory, &alone(20)).unwrap();
     let loss = step.loss.loss;
@@ -155,6 +156,7 @@ fn groups_of_a_moco_batch_have_their_own_statistics() {
             rows: &rows,
             dropout,
             at: (0, 0),
+            number: 0,
         };
         of(System::Moco).step(plan, task, &memory(plan), &alone(20)).unwrap().features
     };
@@ -229,6 +231,7 @@ fn a_step_without_its_memory_is_an_error() {
                 rows: &rows,
                 dropout,
                 at: (0, 0),
+                number: 0,
             };
             let targets = EpochTargets { labels: Some(vec![0; 8]), ..alone(8) };
             method.step(&plan, task, memory, &targets).map(|step| step.loss.loss)
@@ -275,6 +278,7 @@ fn the_bank_of_pcp_plus_stays_as_it_is() {
         rows: &[3, 5, 7, 9],
         dropout: DropoutKey { key: plan.key(Purpose::Dropout, (0, 0)), ids: (0..4).collect() },
         at: (0, 0),
+        number: 0,
     };
     let plus = of(System::Plus).step(&plan, task(0.7), &memory, &alone(20)).unwrap();
     let ir = of(System::Ir).step(&plan, task(0.7), &Memory::Bank(Arc::new(bank.clone())), &alone(20)).unwrap();

@@ -96,6 +96,46 @@ fn a_cancelled_run_is_resumed_to_the_same_result() {
     assert!(weights(&resumed.run) == weights(&whole.run), "the same bits");
 }
 
+/// Cancels after so many steps.
+struct StopsAfterSteps(Mutex<usize>, Cancel);
+
+impl Observer for StopsAfterSteps {
+    fn live(&self, _: &crate::observe::Live) {
+        let mut left = self.0.lock().unwrap();
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.1.request();
+        }
+    }
+    fn cancel(&self) -> &Cancel {
+        &self.1
+    }
+}
+
+/// Where a sample of the bank's rows stands for the others, it is that of the batch also in a run that was stopped within an epoch.
+#[test]
+fn a_sampled_bank_goes_on_within_an_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    for preset in ["pcp", "ir"] {
+        let run = |name: &str, rows: usize, observer: &Arc<dyn Observer>| {
+            let settings = ["train.batch=4".to_string(), format!("objective.bank_rows={rows}")];
+            let options = tiny(&dir.path().join(format!("{preset}-{name}")));
+            let mut options = settings.iter().fold(options, |options, s| options.set(s).unwrap());
+            options.request.presets = vec![preset.into()];
+            train(&options, observer)
+        };
+        let weights = |run: &Path| std::fs::read(run.join("model.safetensors")).unwrap();
+        let silent = crate::observe::silent();
+        let whole = weights(&run("whole", 5, &silent).unwrap().run);
+        assert!(whole != weights(&run("other", 0, &silent).unwrap().run), "the setting has an effect");
+        let stops: Arc<dyn Observer> = Arc::new(StopsAfterSteps(Mutex::new(6), Cancel::default()));
+        assert_eq!(run("stopped", 5, &stops).unwrap_err().kind, pcp_core::error::Kind::Stopped);
+        let out = dir.path().join(format!("{preset}-stopped"));
+        let resumed = resume(&ResumeOptions { no_report: true, ..ResumeOptions::new(&out) }, &silent).unwrap();
+        assert!(weights(&resumed.run) == whole, "{preset}: the same bits");
+    }
+}
+
 #[test]
 fn a_forecast_has_every_epoch() {
     let request = tiny(Path::new("unused")).request;
@@ -117,7 +157,7 @@ fn by_processes<T: Send>(processes: usize, job: impl Fn(Team, &Arc<dyn Observer>
 /// A run of PCP in this many parts, the first epoch by this many processes, the last by others: all that it leaves.
 fn in_parts(dir: &Path, parts: usize, first: usize, later: usize) -> Vec<Vec<u8>> {
     let out = dir.join(format!("run-{parts}-{first}-{later}"));
-    let mut options = tiny(&out).set(&format!("train.parts={parts}")).unwrap();
+    let mut options = tiny(&out).set(&format!("train.parts={parts}")).unwrap().set("objective.bank_rows=9").unwrap();
     options.request.presets = vec!["pcp".into()];
     let begun = by_processes(first, |team, observer| train(&TrainOptions { team, ..options.clone() }, observer));
     assert_eq!(begun.unwrap_err().kind, pcp_core::error::Kind::Stopped);

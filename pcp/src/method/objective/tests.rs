@@ -121,7 +121,7 @@ fn a_divided_bank_has_the_same_loss() {
             for precision in [Precision::F32, Precision::Bf16] {
                 let loss = |peers: &dyn Peers| {
                     let bank = Bank::of_whole(bank.clone(), 0.5, peers);
-                    bank_loss(&v, &samples, &bank, &positives, 0.1, form, BankWork { precision, peers })
+                    bank_loss(&v, &samples, &bank, &positives, 0.1, form, BankWork { precision, peers, sample: None })
                 };
                 // In bf16, every exponential is rounded by 2^-9 of it, relative to a maximum of the rows of a process; a sum of four
                 // logarithms has them four times.
@@ -132,6 +132,118 @@ fn a_divided_bank_has_the_same_loss() {
                 counts.iter().for_each(|count| divided(*count, tolerance, &loss(&Alone), loss));
             }
         }
+    }
+}
+
+/// Rows of a bank that a batch is compared with, and how many rows each stands for.
+fn weighted(rows: usize, known: &[usize], sample: BankSample, peers: &dyn Peers) -> Vec<(usize, f64)> {
+    let own = peers.own(rows);
+    let known: Vec<usize> = known.iter().filter(|k| own.contains(k)).map(|k| k - own.start).collect();
+    let (drawn, weight) = match sample.draw(own.len(), &known, peers) {
+        Some(drawn) => drawn,
+        None => ((0..own.len()).filter(|row| !known.contains(row)).collect(), 1.0),
+    };
+    let known = known.into_iter().map(|row| (row, 1.0));
+    known.chain(drawn.into_iter().map(|row| (row, weight))).map(|(row, w)| (row + own.start, w)).collect()
+}
+
+/// [`slow_bank_loss`] with another sum in the place of Eq. 3's.
+fn slow_sampled_loss(
+    v: &Matrix,
+    samples: &[usize],
+    bank: &Matrix,
+    positives: &Positives,
+    (tau, form): (f64, LossForm),
+    among: &[(usize, f64)],
+) -> f64 {
+    let sum = |r: usize, rows: &[(usize, f64)]| -> f64 {
+        let product = |j: usize| -> f64 {
+            v.row(r).iter().zip(bank.row(j)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() / tau
+        };
+        rows.iter().map(|(j, weight)| weight * product(*j).exp()).sum()
+    };
+    let whole: Vec<(usize, f64)> = (0..bank.rows).map(|j| (j, 1.0)).collect();
+    let one = |r: usize, i: usize| {
+        let row = Matrix::new(v.dim, v.row(r).to_vec());
+        let exact = slow_bank_loss(&row, &[i], bank, positives, tau, form);
+        let times = if form == LossForm::Sumlog { positives.of(i).map_or(1, <[u32]>::len) as f64 } else { 1.0 };
+        exact + times * (sum(r, among).ln() - sum(r, &whole).ln())
+    };
+    samples.iter().enumerate().map(|(r, &i)| one(r, i)).sum::<f64>() / samples.len() as f64
+}
+
+/// Loss and gradient of a sampled bank on one and on several processes: the definition with the weights of the rows drawn.
+#[test]
+fn a_sampled_bank_loss_matches_its_definition_and_finite_differences() {
+    let (n, tau, samples) = (900, 0.1, [3, 700, 17, 3]);
+    let (bank, v) = (random(n, 8, 1), random(4, 8, 2));
+    let positives = Positives::from_sets(n, [vec![3, 5, 400, 899], vec![17, 18]]);
+    let known = [3, 5, 17, 18, 400, 700, 899];
+    let key = Key { purpose: Purpose::BankRows, seed: 4, round: 0, epoch: 1 };
+    for (count, rows) in [(1, 60), (1, 1), (2, 61), (3, 890), (5, 2)] {
+        let sample = BankSample { rows, key, batch: 7 };
+        let among = together(count, |peers| weighted(n, &known, sample, &*peers)).concat();
+        close(among.iter().map(|(_, weight)| weight).sum(), n as f64, 1e-9);
+        for form in [LossForm::Logsum, LossForm::Sumlog, LossForm::Meanlog] {
+            let found = together(count, |peers| {
+                let bank = Bank::of_whole(bank.clone(), 0.5, &*peers);
+                let work = BankWork { precision: Precision::F32, peers: &*peers, sample: Some(sample) };
+                bank_loss(&v, &samples, &bank, &positives, tau as f32, form, work)
+            });
+            assert!(found.iter().all(|other| *other == found[0]));
+            let slow = |v: &Matrix| slow_sampled_loss(v, &samples, &bank, &positives, (tau, form), &among);
+            close(found[0].each.iter().sum::<f64>() / 4.0, slow(&v), 1e-5);
+            finite_differences(&v, &found[0].gradient, &slow);
+        }
+    }
+}
+
+/// As many rows as there are, or as there are without the positives: the bits of the whole bank.
+#[test]
+fn a_sample_of_all_rows_is_the_whole_bank() {
+    let (bank, v) = (bank_of(&random(50, 8, 1)), random(3, 8, 2));
+    let positives = Positives::from_sets(50, [vec![3, 5, 40]]);
+    let key = Key { purpose: Purpose::BankRows, seed: 4, round: 0, epoch: 1 };
+    let with = |rows: Option<usize>| {
+        let sample = rows.map(|rows| BankSample { rows, key, batch: 0 });
+        let work = BankWork { sample, ..Precision::Bf16.into() };
+        bank_loss(&v, &[3, 9, 9], &bank, &positives, 0.1, LossForm::Logsum, work)
+    };
+    for rows in [46, 50, 1000] {
+        assert_eq!(with(Some(rows)), with(None));
+    }
+    assert_ne!(with(Some(45)), with(None));
+    // Drawn rows and all threads: the same bits.
+    let threads = |n: usize| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap().install(|| with(Some(9)));
+    assert_eq!(threads(1), threads(3));
+}
+
+/// The mean of the denominator over many batches is Eq. 3's sum.
+#[test]
+fn the_denominator_of_a_sampled_bank_is_unbiased() {
+    let (bank, v) = (bank_of(&random(101, 8, 1)), random(3, 8, 2));
+    let samples = [3, 9, 50];
+    let key = Key { purpose: Purpose::BankRows, seed: 4, round: 0, epoch: 1 };
+    let denominators = |sample: Option<BankSample>| -> Vec<f64> {
+        let work = BankWork { sample, ..Precision::F32.into() };
+        let found = bank_loss(&v, &samples, &bank, &Positives::instances(101), 0.3, LossForm::Logsum, work);
+        let logit = |r: usize| f64::from(dot(v.row(r), bank.rows.row(samples[r]))) / 0.3;
+        found.each.iter().enumerate().map(|(r, loss)| (loss + logit(r)).exp()).collect()
+    };
+    let whole = denominators(None);
+    let batches = 4000;
+    let mut sums = vec![[0.0; 2]; 3];
+    for batch in 0..batches {
+        let found = denominators(Some(BankSample { rows: 13, key, batch }));
+        for (sum, x) in sums.iter_mut().zip(found) {
+            *sum = [sum[0] + x, sum[1] + x * x];
+        }
+    }
+    for ([sum, squares], whole) in sums.into_iter().zip(whole) {
+        let mean = sum / batches as f64;
+        let error = ((squares / batches as f64 - mean * mean) / batches as f64).sqrt();
+        assert!(error < 0.01 * whole, "the draws differ, but not by much");
+        close(mean, whole, 4.0 * error);
     }
 }
 
