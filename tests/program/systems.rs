@@ -202,7 +202,7 @@ const OWN: &[(&str, &[&str])] = &[
     ("pc", &["purify.gamma", "purify.votes", "objective.warmup_rounds"]),
     ("pc-cpr", &["purify.votes", "objective.warmup_rounds"]),
     ("pcp-nowarm", &["objective.warmup_rounds"]),
-    ("pcp-paper", &["purify.reliable_from", "objective.form"]),
+    ("pcp-paper", &["purify.reliable_from", "objective.form", "objective.bank_rows"]),
     ("pcp-release", &["purify.stop_at_first_single", "objective.warmup_rounds"]),
     ("dc", &["clusters.progressive", "purify.gamma", "purify.votes", "objective.warmup_rounds"]),
     ("ir", &["method.system", "objective.warmup_rounds"]),
