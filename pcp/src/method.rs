@@ -34,6 +34,10 @@ use pcp_core::rng::{Key, Purpose};
 use pcp_core::schedule::Schedule;
 use std::sync::Arc;
 
+/// Images up to which losses compare with all rows of the bank, unless the settings say otherwise, and the rows that are drawn for a batch of more.
+const ALL_ROWS: usize = 65_536;
+const DRAWN_ROWS: usize = 16_384;
+
 /// The settings, schedule and data of a run: what all epochs share.
 #[derive(Clone)]
 pub struct Plan {
@@ -71,7 +75,7 @@ impl Plan {
 
     /// The same where in some batch of an epoch a sample stands for most rows (`objective.bank_rows`).
     pub fn sampled_work(&self, at: At, batch: usize) -> BankWork<'_> {
-        let rows = self.config.objective.bank_rows;
+        let rows = self.config.objective.bank_rows.or(usual_bank_rows(self.samples()));
         let sample = BankSample { rows, key: self.key(Purpose::BankRows, at), batch };
         BankWork { sample: (1..self.samples()).contains(&rows).then_some(sample), ..self.bank_work() }
     }
@@ -333,6 +337,11 @@ pub trait Method: Send + Sync {
             (StepResult { loss, change: Change::Embeddings }, gradient)
         }))
     }
+}
+
+/// Rows that are drawn from the bank of so many samples for a batch; 0: it is compared with all.
+fn usual_bank_rows(samples: usize) -> usize {
+    if samples > ALL_ROWS { DRAWN_ROWS } else { 0 }
 }
 
 /// The system of that name.

@@ -3,7 +3,7 @@
 use super::{BenchCommon, positive, random, show, timed};
 use crate::precision::PrecisionArgs;
 use clap::Args;
-use pcp::config::{Arch, Config, LossForm, ObjectiveSettings};
+use pcp::config::{Arch, Config, LossForm};
 use pcp::data::Batch;
 use pcp::method::bank::{Bank, BankSample};
 use pcp::method::objective::{BankWork, bank_loss};
@@ -48,7 +48,7 @@ pub struct StepArgs {
     #[arg(long, default_value_t = 50_000)]
     bank: usize,
     /// Rows that stand for the others of a larger bank, as objective.bank_rows; 0: all are compared with
-    #[arg(long, default_value_t = ObjectiveSettings::default().bank_rows)]
+    #[arg(long, default_value_t = 0)]
     bank_rows: usize,
 }
 

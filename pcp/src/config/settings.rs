@@ -392,9 +392,9 @@ pub struct ObjectiveSettings {
     /// Number of views in PCP's bank loss, 1 or 2.
     pub bank_views: u32,
     /// Rows of the bank that stand for all others in the sum of Eq. 3, drawn anew for every batch; those of the batch's images and of their
-    /// positives are always in it. 0, or as many as there are images: all rows. Paper: all rows; with as many rows for every image, an epoch
-    /// costs N^2. LA's background is always searched among all.
-    pub bank_rows: usize,
+    /// positives are always in it. 0, or as many as there are images: all rows. `auto`: all rows of up to 65,536 images, 16,384 of more. Paper:
+    /// all rows; an epoch then costs N^2. LA's background is always searched among all.
+    pub bank_rows: Auto<usize>,
     /// Rounds with the IS warm-up; 0 for none.
     pub warmup_rounds: u32,
     /// Weight of the IS loss at the start of a warm-up round.
@@ -412,7 +412,7 @@ impl Default for ObjectiveSettings {
             form: LossForm::Logsum,
             bank_momentum: 0.5,
             bank_views: 1,
-            bank_rows: 65_536,
+            bank_rows: Auto::AUTO,
             warmup_rounds: 1,
             warmup_start: 0.8,
             warmup_end: 0.5,

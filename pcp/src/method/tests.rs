@@ -29,6 +29,11 @@ fn alone(n: usize) -> EpochTargets {
 }
 
 #[test]
+fn few_samples_are_compared_with_all_rows_of_the_bank() {
+    assert_eq!([0, 1, 50_000, 65_536, 65_537, 1 << 30].map(usual_bank_rows), [0, 0, 0, 0, 16_384, 16_384]);
+}
+
+#[test]
 fn the_first_batch_has_the_same_pixels_for_all_systems_that_share_the_views() {
     let mut first: Option<Vec<f32>> = None;
     for name in ["pcp", "dc", "pc", "ir", "is", "and", "la", "moco"] {
