@@ -73,7 +73,8 @@ impl Plan {
         BankWork { precision: self.config.train.precision, peers: &*self.dataset.team, sample: None }
     }
 
-    /// The same where in some batch of an epoch a sample stands for most rows (`objective.bank_rows`).
+    /// How losses of a batch of the epoch `at` are computed over the bank: over all of its rows or, where there are many, a sample of them
+    /// (`objective.bank_rows`).
     pub fn sampled_work(&self, at: At, batch: usize) -> BankWork<'_> {
         let rows = self.config.objective.bank_rows.or(usual_bank_rows(self.samples()));
         let sample = BankSample { rows, key: self.key(Purpose::BankRows, at), batch };

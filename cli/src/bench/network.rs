@@ -47,7 +47,7 @@ pub struct StepArgs {
     /// Rows of the memory bank
     #[arg(long, default_value_t = 50_000)]
     bank: usize,
-    /// Rows that stand for the others of a larger bank, as objective.bank_rows; 0: all are compared with
+    /// Rows of the bank that are drawn for a batch, as by the setting objective.bank_rows; 0: all rows
     #[arg(long, default_value_t = 0)]
     bank_rows: usize,
 }

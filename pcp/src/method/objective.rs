@@ -117,8 +117,10 @@ pub fn bank_loss<'a>(
     let scale = 1.0 / (f64::from(tau) * v.rows as f64);
     let own: Vec<u32> = samples.iter().map(|sample| *sample as u32).collect();
     let set = |r: usize| positives.of(samples[r]).unwrap_or(&own[r..r + 1]);
-    let mut known: Vec<u32> = own.clone();
+    // The samples of the batch and all their positives, which a sample of the bank's rows leaves out.
+    let mut known: Vec<u32> = Vec::new();
     if work.sample.is_some() {
+        known.extend_from_slice(&own);
         (0..v.rows).for_each(|r| known.extend_from_slice(set(r)));
         known.sort_unstable();
         known.dedup();

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Views of every image that was held out, by which the network's share is found.
 const VIEWS: u32 = 4;
-/// A network that knows this share of what the patches know, or less, only blurs them.
+/// A network that knows this many times what the patches know, or less, gets no share.
 const NOTHING_NEW: f64 = 0.7;
 /// The greatest share of the network.
 const MOST: f64 = 0.8;
